@@ -139,6 +139,7 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
     bt_status_t status = BT_OK;
 
     if ((status = bt_start_file_open(w, s)) != BT_OK ||
+        (status = bt_weights_opened(w, s->gguf)) != BT_OK ||
         (status = bt_start_grammars_begin(w, s)) != BT_OK ||
         (status = bt_start_options_check(w, s)) != BT_OK ||
         (status = bt_start_cores_settle(w, s)) != BT_OK ||
@@ -169,7 +170,6 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
         (status = bt_start_links_open(w, s)) != BT_OK) {
         return status;
     }
-    bt_weights_opened(w, s->gguf);
     BT_LOG_INFO(
         "ready: %s, %s, %u threads and %u on borrowed cores, %u %s KV blocks of %u tokens (%zu MiB)",
         w->config->model, w->backend->caps->name, s->n_threads, s->n_lent,
@@ -191,8 +191,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
             return status;
         }
     }
-    bt_ready_fd_say(&w->ready_fd,
-                    (w->weights.now.update == 0) ? "ready\n" : "loaded\n");
+    bt_ready_fd_say(&w->ready_fd, s->is_again ? "loaded\n" : "ready\n");
     return BT_OK;
 }
 
@@ -290,10 +289,12 @@ static void settle(bt_worker_t *w, const bt_start_t *s)
 }
 
 /* From the start to the end of the control loop. @return the exit code */
-static int serve(bt_worker_t *w, bt_start_t *s, int signal_fd)
+static int serve(bt_worker_t *w, bt_start_t *s, int signal_fd,
+                 bt_status_t *started_p)
 {
     const bt_status_t status = open_all(w, s, signal_fd);
 
+    *started_p = status;
     /* The links have what they need of it. */
     bt_key_wipe(s->key, sizeof(s->key));
     if (status != BT_OK) {
@@ -307,7 +308,7 @@ static int serve(bt_worker_t *w, bt_start_t *s, int signal_fd)
 }
 
 /* Makes a closed worker one that was not started yet, of another instance, with
- * its next weights in place of those of --model. */
+ * its next weights. */
 static void start_anew(bt_worker_t *w, bt_start_t *s)
 {
     const bt_worker_t before = *w;
@@ -325,6 +326,8 @@ static void start_anew(bt_worker_t *w, bt_start_t *s)
     w->weights.now = before.weights.next;
     w->weights.are_due = false;
     *s = (bt_start_t){.store = started.store,
+                      .model = started.model,
+                      .is_again = true,
                       .own_config = *before.config,
                       .cluster = started.cluster,
                       .team = started.team,
@@ -334,7 +337,8 @@ static void start_anew(bt_worker_t *w, bt_start_t *s)
                       .memory_node = started.memory_node};
     memcpy(s->cores, started.cores, sizeof(s->cores));
     memcpy(s->lent_cores, started.lent_cores, sizeof(s->lent_cores));
-    s->own_config.model = w->weights.now.path;
+    s->own_config.model =
+        (w->weights.now.update != 0) ? w->weights.now.path : s->model;
     s->own_config.assignment_fd = 0; /* the assignment is taken */
     w->config = &s->own_config;
 }
@@ -344,18 +348,28 @@ static int run(bt_worker_t *w, bt_start_t *s, int signal_fd)
 {
     bool goes_on = true;
     int code = BT_EXIT_FAILURE;
+    bt_status_t started = BT_OK;
 
+    s->model = w->config->model;
+    w->weights.start = s;
+    w->weights.trial = &bt_start_trial_ops;
     w->ready_fd = bt_ready_fd_open();
     bt_heartbeat_open(&w->beat);
     w->weights.are_replaceable = (w->config->allow_weight_updates[0] != '\0') &&
                                  (s->team.size == 1) &&
                                  !bt_cluster_has_router(s->cluster);
     while (goes_on) {
-        code = serve(w, s, signal_fd);
+        code = serve(w, s, signal_fd, &started);
+        goes_on = (started == BT_OK) ? (code == BT_EXIT_OK) &&
+                                           w->weights.are_due && !w->draining
+                                     : bt_weights_failed(w, started);
+        if (goes_on) { /* it is not hung, though it beats no more */
+            bt_ready_fd_say(&w->ready_fd, "loading\n");
+        }
         close_all(w, s);
-        goes_on = (code == BT_EXIT_OK) && w->weights.are_due && !w->draining;
         if (goes_on) {
-            bt_ready_fd_say(&w->ready_fd, "loading\n"); /* it is not hung */
+            bt_start_draft_close(s);
+            bt_gguf_close(s->gguf);
             start_anew(w, s);
         }
     }

@@ -8,6 +8,7 @@
  *
  *     start_model.c   file → options → memory → back end and weights, engine
  *     start_draft.c   draft model: weights, memory, drafter
+ *     start_trial.c   the steps that take no memory, for another file
  *     start_links.c   router's address and key; hello → joins
  *     start.c         KV pool, which needs the key; prefix cache
  *     standby.c       name and role of the worker that a standby replaces
@@ -33,6 +34,7 @@
 #include "kvtransfer/kvt.h"
 #include "worker/cores.h"
 #include "worker/instance_ranks.h"
+#include "worker/weights.h"
 #include "worker/worker.h"
 
 #define BT_START_URL_BYTES 4096
@@ -40,7 +42,9 @@
 /** Start-up state beside the worker itself. */
 typedef struct bt_start {
     bt_config_store_t *store;
-    bt_config_t own_config; /**< with replaced weights; borrows of store */
+    const char *model;      /**< --model */
+    bool is_again;          /**< started again in its process */
+    bt_config_t own_config; /**< with is_again; borrows of store */
     bt_cluster_t *cluster;
     bt_instance_ranks_t team; /**< ranks of this instance */
     bt_gguf_t *gguf;
@@ -71,6 +75,9 @@ typedef struct bt_start {
     bt_limit_t memory_limit; /**< set by bt_start_memory_look(), as is memory */
     bt_model_memory_t memory; /**< memory of the model; set with pool_bytes */
     uint64_t pool_bytes;      /**< KV of the model, and of a draft model */
+    /** Memory that counts as free though it is not yet: of a start that will
+     *  be given back before. */
+    uint64_t held_bytes, held_device_bytes;
     uint8_t export[BT_KVT_MAX_EXPORT];
 } bt_start_t;
 
@@ -149,6 +156,12 @@ BT_MUST_CHECK bt_status_t bt_start_draft_load(bt_worker_t *w,
 BT_MUST_CHECK bt_status_t bt_start_drafter_open(bt_worker_t *w,
                                                 const bt_start_t *s,
                                                 bt_batch_drafter_t *hook_p);
+
+/* start_trial.c */
+
+/** Tries whether a worker that serves could start from another file, as far as
+ *  can be told without its memory. */
+extern const bt_weights_trial_ops_t bt_start_trial_ops;
 
 /* start.c */
 

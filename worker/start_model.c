@@ -274,7 +274,8 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .tokens_per_block = w->tokens_per_block,
         .n_other_groups = w->groups.n - 1,
         .weight_dir = s->weight_dir,
-        .drops_packed = w->weights.now.update != 0,
+        .drops_packed = (w->weights.now.update != 0) &&
+                        !bt_hash128_equal(w->weights.model, w->weights.base),
         .numerics = numerics_of(w),
         .n_threads = s->n_threads,
         .host_coll = bt_instance_ranks_collectives(&s->team),
@@ -343,12 +344,13 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
     count_memory(w, &memory);
     bt_limits_memory("", limit);
     budget = (bt_memory_budget_t){
-        .available_bytes = limit->left,
+        .available_bytes = limit->left + s->held_bytes,
         .limit_bytes = limit->most,
         .limit_by = limit->by,
         .model_bytes = w->model_bytes,
         .own_memory = memory.own_memory,
-        .device_available_bytes = memory.device_left_bytes,
+        .device_available_bytes =
+            memory.device_left_bytes + s->held_device_bytes,
         .device_model_bytes = memory.device_bytes,
         .device_later_bytes = memory.later_bytes,
         .percent = w->config->kv_free_percent,

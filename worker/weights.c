@@ -89,6 +89,16 @@ const char *bt_weights_form_differs(const bt_weights_form_t *form,
     return NULL;
 }
 
+static bool has_control_bytes(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (((unsigned char)*text < ' ') || (*text == 0x7f)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bt_status_t bt_weights_resolve(const char *folder, const char *path,
                                char out[BT_WIRE_MAX_PATH], char *why,
                                size_t why_bytes)
@@ -116,6 +126,10 @@ bt_status_t bt_weights_resolve(const char *folder, const char *path,
                  folder);
         return BT_ERR_INVALID_PARAM;
     }
+    if (has_control_bytes(real)) { /* it is printed and logged */
+        snprintf(why, why_bytes, "the path has control characters");
+        return BT_ERR_INVALID_PARAM;
+    }
     if (strlen(real) >= BT_WIRE_MAX_PATH) {
         snprintf(why, why_bytes, "the path is too long");
         return BT_ERR_TOO_LARGE;
@@ -133,6 +147,8 @@ struct bt_weights_look {
     bt_worker_link_t *from; /* NULL: gone */
     const char *folder;
     bt_weights_form_t form; /* of the weights in use */
+    const bt_weights_trial_ops_t *ops;
+    void *trial;
     /* Results. */
     char path[BT_WIRE_MAX_PATH];
     bt_msg_weights_checked_t checked;
@@ -161,7 +177,22 @@ static bt_status_t look_at(bt_weights_look_t *look, char *why, size_t why_bytes)
         look->checked.model = bt_gguf_identity(gguf);
     }
     bt_gguf_close(gguf);
+    if (status != BT_OK) {
+        return status;
+    }
+    status = look->ops->run(look->trial, look->path);
+    if (status != BT_OK) {
+        snprintf(why, why_bytes,
+                 "the worker cannot start with it (%s); its log has the reason",
+                 bt_status_str(status));
+    }
     return status;
+}
+
+static void free_look(bt_weights_look_t *look)
+{
+    look->ops->destroy(look->trial);
+    bt_free(look);
 }
 
 static void *run_look(void *arg)
@@ -197,12 +228,30 @@ static void refuse(bt_worker_t *w, bt_worker_link_t *from,
     send_checked(w, from, &checked);
 }
 
+/* The reason was logged when they failed. */
+static void refuse_failed(bt_worker_t *w, bt_worker_link_t *from,
+                          const bt_msg_weights_t *order)
+{
+    bt_msg_weights_checked_t checked = {.update = order->weights.update,
+                                        .status = w->weights.failed_status};
+
+    snprintf(checked.text, sizeof(checked.text),
+             "they could not be loaded (%s); the worker's log has the reason",
+             bt_status_str(w->weights.failed_status));
+    send_checked(w, from, &checked);
+}
+
 static void begin_look(bt_worker_t *w, bt_worker_link_t *from,
                        const bt_msg_weights_t *order)
 {
     bt_weights_look_t *look = bt_calloc(1, sizeof(*look));
 
-    if (look == NULL) {
+    if (look != NULL) {
+        look->ops = w->weights.trial;
+        look->trial = look->ops->create(w);
+    }
+    if ((look == NULL) || (look->trial == NULL)) {
+        bt_free(look);
         refuse(w, from, order, BT_ERR_NO_MEMORY, "out of memory");
         return;
     }
@@ -211,7 +260,7 @@ static void begin_look(bt_worker_t *w, bt_worker_link_t *from,
     look->folder = w->config->allow_weight_updates;
     look->form = w->weights.form;
     if (pthread_create(&look->thread, NULL, run_look, look) != 0) {
-        bt_free(look);
+        free_look(look);
         refuse(w, from, order, BT_ERR_NO_MEMORY, "no thread can be started");
         return;
     }
@@ -249,6 +298,8 @@ void bt_weights_on_order(bt_worker_t *w, bt_worker_link_t *from,
     if (!w->weights.are_replaceable) {
         refuse(w, from, order, BT_ERR_UNSUPPORTED,
                "this worker replaces no weights (--allow-weight-updates)");
+    } else if (order->weights.update == w->weights.failed_update) {
+        refuse_failed(w, from, order);
     } else if (is_done(w, order)) {
         return;
     } else if (w->weights.look == NULL) {
@@ -286,7 +337,7 @@ void bt_weights_step(bt_worker_t *w)
     (void)pthread_join(look->thread, NULL);
     w->weights.look = NULL;
     take(w, look);
-    bt_free(look);
+    free_look(look);
     for (uint32_t loads = 2; (loads-- > 0) && (w->weights.look == NULL);) {
         bt_weights_waiting_t *waiting = &w->weights.waiting[loads];
 
@@ -315,7 +366,7 @@ void bt_weights_close(bt_worker_t *w)
 
     if (look != NULL) {
         (void)pthread_join(look->thread, NULL);
-        bt_free(look);
+        free_look(look);
     }
     w->weights.look = NULL;
     for (uint32_t loads = 0; loads < 2; loads++) {
@@ -323,13 +374,44 @@ void bt_weights_close(bt_worker_t *w)
     }
 }
 
-void bt_weights_opened(bt_worker_t *w, const bt_gguf_t *gguf)
+bt_status_t bt_weights_opened(bt_worker_t *w, const bt_gguf_t *gguf)
 {
+    bt_weights_form_t form;
+    const char *difference;
+
     if (!w->weights.are_replaceable) {
-        return;
+        return BT_OK;
     }
-    w->weights.form = bt_weights_form_of(gguf);
+    form = bt_weights_form_of(gguf);
+    if (w->weights.now.update != 0) {
+        difference = bt_weights_form_differs(&w->weights.form, &form);
+        if (difference != NULL) {
+            BT_LOG_ERROR("weights %s at %s have changed since they were looked "
+                         "at: %s",
+                         w->weights.now.version, w->weights.now.path,
+                         difference);
+            return BT_ERR_MISMATCH;
+        }
+    }
+    w->weights.form = form;
+    w->weights.model = bt_gguf_identity(gguf);
     if (w->weights.now.update == 0) {
-        w->weights.base = bt_gguf_identity(gguf);
+        w->weights.base = w->weights.model;
     }
+    return BT_OK;
+}
+
+bool bt_weights_failed(bt_worker_t *w, bt_status_t status)
+{
+    if ((w->weights.now.update == 0) || (status == BT_ERR_CANCELED)) {
+        return false;
+    }
+    BT_LOG_ERROR("weights %s could not be loaded from %s (%s): starting again "
+                 "with those of --model",
+                 w->weights.now.version, w->weights.now.path,
+                 bt_status_str(status));
+    w->weights.failed_update = w->weights.now.update;
+    w->weights.failed_status = status;
+    w->weights.next = (bt_wire_weights_t){0};
+    return true;
 }

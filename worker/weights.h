@@ -13,6 +13,10 @@
  *                                                         HELLO of a new
  * instance
  *
+ * Weights that cannot be loaded after all (the file is gone, or another one)
+ * leave the worker with those of its command line. It remembers which, and
+ * refuses to load these again, so that it does not fail for ever.
+ *
  * Looking at a file may take seconds (a cold disk, a large tokenizer), so a
  * thread does it, one at a time; of orders that come meanwhile, the last one of
  * each kind is kept.
@@ -33,6 +37,7 @@
 #include "common/wire/wire.h"
 #include "inference/gguf/gguf.h"
 
+typedef struct bt_start bt_start_t;
 typedef struct bt_worker bt_worker_t;
 typedef struct bt_worker_link bt_worker_link_t;
 
@@ -51,16 +56,30 @@ typedef struct bt_weights_waiting {
 } bt_weights_waiting_t;
 
 /** Weights of a worker; survives the restart within the process. */
+/** Trial of a start with a file in place of the one that serves. */
+typedef struct bt_weights_trial_ops {
+    /** Prepares one trial, in the control thread. @return NULL: no memory */
+    void *(*create)(const bt_worker_t *w);
+    /** Tries it; the reason of a failure is logged. In any thread. */
+    bt_status_t (*run)(void *trial, const char *path);
+    void (*destroy)(void *trial); /**< NULL is allowed. */
+} bt_weights_trial_ops_t;
+
 typedef struct bt_worker_weights {
     bool are_replaceable;    /**< set by the owner: an option allows it, and
                                   this instance can */
     bt_weights_form_t form;  /**< form of the weights in use */
-    bt_hash128_t base;       /**< identity of the model of --model */
+    bt_hash128_t model;      /**< identity of the weights in use */
+    bt_hash128_t base;       /**< that of the model of --model */
     bt_wire_weights_t now;   /**< update 0: those of --model */
     bt_weights_look_t *look; /**< running; NULL: none */
     bt_weights_waiting_t waiting[2]; /**< by bt_msg_weights_t.loads */
     bool are_due;                    /**< `next` are to be loaded */
     bt_wire_weights_t next;
+    const bt_start_t *start; /**< start of the worker; set by the owner */
+    const bt_weights_trial_ops_t *trial; /**< set by the owner, too */
+    uint64_t failed_update; /**< weights that could not be loaded; 0: none */
+    bt_status_t failed_status;
 } bt_worker_weights_t;
 
 /** Computes the form of a model. */
@@ -95,7 +114,14 @@ void bt_weights_step(bt_worker_t *w);
 void bt_weights_router_gone(bt_worker_t *w, const bt_worker_link_t *from);
 /** Waits for the end of a look and forgets it. */
 void bt_weights_close(bt_worker_t *w);
-/** Records the weights that were just opened. */
-void bt_weights_opened(bt_worker_t *w, const bt_gguf_t *gguf);
+/** Records the weights that were just opened.
+ *  @retval BT_ERR_MISMATCH  they may not replace those before: the file is not
+ *    the one that was looked at; logged */
+BT_MUST_CHECK bt_status_t bt_weights_opened(bt_worker_t *w,
+                                            const bt_gguf_t *gguf);
+/** Records that the weights in use could not be loaded; orders to load them are
+ *  refused from now on. The next weights are those of --model.
+ *  @return false: these are in use, or the worker was stopped */
+BT_MUST_CHECK bool bt_weights_failed(bt_worker_t *w, bt_status_t status);
 
 #endif

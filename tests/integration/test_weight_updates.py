@@ -2,14 +2,18 @@
 """Weights that are replaced while the cluster serves: every answer is of one version, which it names, and is that of a
 cluster that was started with those weights."""
 import asyncio
+import contextlib
+import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import struct
 import tempfile
 import threading
 
+from cgroups import Group
 from fleet import Fleet
 from harness import PACED, Cluster, Stream, tiny_model, wait_until
 from launch import Launch
@@ -141,6 +145,8 @@ def test_log_probs_after_a_replacement_are_those_of_a_fresh_start():
         with Cluster(versions["default"], **allowing(directory, "--draft", "ngram")) as c:
             check_all(c, "default", expected)
             check_all(c, "default", expected)  # its prompts are cached now
+            packed = os.path.join(c.dir, "weights")
+            first = {f for f in os.listdir(packed) if f.endswith(".packed")}
             for name, version in (("step-1.gguf", "step-1"), ("step-2.gguf", "step-2"), ("tiny.gguf", "default")):
                 said = update(c, name, version)
                 assert said["success"] and said["num_workers"] == 2 and said["num_missing_workers"] == 0, said
@@ -148,7 +154,12 @@ def test_log_probs_after_a_replacement_are_those_of_a_fresh_start():
                 assert json.loads(c.request("GET", "/get_weight_version")[2]) == {"weight_version": version}
             c.wait_idle()
             # What was packed of weights that are not in force any more is removed; the last ones are those of the start again.
-            assert len([f for f in os.listdir(os.path.join(c.dir, "weights")) if f.endswith(".packed")]) == 1
+            assert {f for f in os.listdir(packed) if f.endswith(".packed")} == first and len(first) == 1
+            update(c, "step-1.gguf", "step-1")
+            update(c, "tiny.gguf", "default")
+            c.wait_idle()
+            # Those of the start stay, though they were a replacement too.
+            assert {f for f in os.listdir(packed) if f.endswith(".packed")} == first
             for path in ("/v2/models/ensemble/generate", "/v1/chat/completions"):
                 status, answer = c.post(path, dict(text_input="a", messages=[dict(role="user", content="a")], max_tokens=3))
                 assert status == 200 and answer["weight_version"] == "default", (status, answer)
@@ -295,6 +306,94 @@ def test_other_routers_learn_of_a_replacement():
                 fleet.all_see("both workers", lambda w: {x["state"] for x in w.values()} == {"up"} and len(w) == 2)
                 for i in range(2):
                     check_all(fleet, version, expected, at=fleet.https[i])
+
+
+class Asked(threading.Thread):
+    """A call that is under way."""
+
+    def __init__(self, function, *args, **kwargs):
+        super().__init__()
+        self.call, self.got, self.error = lambda: function(*args, **kwargs), None, None
+        self.start()
+
+    def run(self):
+        try:
+            self.got = self.call()
+        except BaseException as e:  # pylint: disable=broad-except
+            self.error = e
+
+    def answer(self):
+        self.join(120)
+        if self.error is not None:
+            raise self.error
+        assert not self.is_alive()
+        return self.got
+
+
+@contextlib.contextmanager
+def running(address):
+    """A request that has begun, and is left at the end."""
+    connection = http.client.HTTPConnection(*address, timeout=120)
+    connection.request("POST", "/v1/completions", json.dumps(dict(body_of(0, stream=True), max_tokens=400)))
+    answer = connection.getresponse()
+    assert answer.status == 200 and answer.read(1), answer.read()
+    yield
+    answer.close()
+    connection.close()
+
+
+def test_a_file_that_is_lost_before_it_is_loaded_leaves_a_worker_that_can_load_another():
+    """A request of another router keeps the decode worker from loading what it has looked at."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        versions = make_models(directory, 1)
+        expected = {"step-1": fresh(versions["step-1"])}
+        os.mkdir(os.path.join(directory, "other"))
+        wide = tiny_model(os.path.join(directory, "other"), layers=2, dim=64, heads=4, kv_heads=2, ffn=256, context=512, seed=1)
+        changes = (("gone", os.unlink), ("cut", lambda path: os.truncate(path, 20000)),
+                   ("another", lambda path: os.replace(wide, path)))
+        with Fleet(versions["default"], **allowing(directory, "--draft", "off", "--simulate-step-us", "50000")) as fleet:
+            prefill, decode = fleet.workers["prefill-0"], fleet.workers["decode-1"]
+            for n, (version, change) in enumerate(changes):
+                path = shutil.copy(versions["step-1"], os.path.join(directory, version + ".gguf"))
+                with running(fleet.https[1]):
+                    lost = Asked(update, fleet, path, version, at=fleet.https[0], code=503)
+                    wait_until("the decode worker is to load it", lambda v=version: f"weights {v} are to be loaded" in decode.log())
+                    wait_until("the prefill worker has it", lambda p=path: f"ready: {p}" in prefill.log())
+                    change(path)
+                wait_until("it serves again", lambda n=n: decode.log().count(f"ready: {versions['default']}") == n + 2
+                           or fleet._check_alive())
+                assert f"weights {version} could not be loaded from {path}" in decode.log()
+                if version == "another":
+                    assert "have changed since they were looked at: it has other settings" in decode.log()
+                said = str(lost.answer())
+                assert f"weights {version} are in force, and 1 of 2 workers have them: worker decode-1: " in said, said
+                assert "they could not be loaded" in said, said
+                said = update(fleet, versions["step-1"], "step-1", at=fleet.https[1])
+                assert said["num_workers"] == 2 and said["num_missing_workers"] == 0, said
+                for i in range(2):
+                    check_all(fleet, "step-1", expected, at=fleet.https[i])
+                assert decode.log().count(" are to be loaded from ") == 2 * (n + 1), version  # not again and again
+
+
+def test_weights_of_a_type_that_memory_does_not_hold_are_refused():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        shape = dict(layers=2, dim=1024, heads=8, kv_heads=2, ffn=4096, context=512, seed=1)
+        paths = {}
+        for kind in ("q4_0", "f32"):
+            os.mkdir(os.path.join(directory, kind))
+            paths[kind] = tiny_model(os.path.join(directory, kind), type=kind, **shape)
+        small, large = (os.path.getsize(paths[kind]) for kind in ("q4_0", "f32"))
+        # What the small ones need, with their scratch, and some more; the large ones take more than that beside the same scratch.
+        room = 140 << 20
+        assert small < (20 << 20) and large > (110 << 20), (small, large)
+        with Group("memory", limit_in_bytes=room) as memory, \
+                Cluster(paths["q4_0"], **allowing(directory, "--kv-tokens", "2048")) as c:
+            with open(memory.folder + "/cgroup.procs", "w", encoding="ascii") as f:
+                f.write(str(c.decodes[0].pid))
+            said = update(c, paths["f32"], "large", code=400)
+            assert "decode-0: " in str(said) and "cannot start with it (out of memory)" in str(said), said
+            assert "not enough memory: the model takes" in c.decodes[0].log()
+            assert update(c, paths["q4_0"], "small")["num_workers"] == 2
 
 
 def test_launched_workers_replace_weights_and_load_them_after_a_crash():

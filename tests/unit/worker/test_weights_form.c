@@ -89,6 +89,14 @@ static void path_is_below_its_folder(void **state)
     assert_int_equal(symlink(path, expected), 0);
     assert_int_equal(resolve("link", out), BT_ERR_INVALID_PARAM);
     assert_int_equal(unlink(expected), 0);
+    /* One whose name cannot be logged. */
+    snprintf(path, sizeof(path), "%s/a\nb", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(symlink(path, expected), 0);
+    assert_int_equal(resolve("link", out), BT_ERR_INVALID_PARAM);
+    assert_int_equal(unlink(expected), 0);
+    assert_int_equal(rmdir(path), 0);
+    snprintf(path, sizeof(path), "%s-other", folder);
     assert_int_equal(rmdir(path), 0);
     memset(longest, 'x', sizeof(longest) - 1);
     assert_int_equal(resolve(longest, out), BT_ERR_TOO_LARGE);
