@@ -3,7 +3,14 @@
  *
  * Cluster key: reading it, and its use by control links and the KV plane:
  * proofs, derived keys, message tags. All of it is BLAKE2b (RFC 7693), keyed.
- * Also hashes of clients' API keys. The only includer of sodium.h is key.c.
+ * Also hashes of clients' API keys, and authenticated encryption of data that
+ * is kept: XChaCha20-Poly1305 (RFC 8439, draft-irtf-cfrg-xchacha-03). A nonce
+ * of 24 random bytes is drawn for each piece, so that one key seals any number
+ * of pieces, also those of a process that was killed and continues:
+ *
+ *     plain, bound ──▶ seal ──▶ nonce, sealed, tag ──▶ unseal ──▶ plain
+ *
+ * The only includer of sodium.h is key.c.
  *
  * Threads: any; nothing here is shared.
  */
@@ -16,10 +23,12 @@
 
 #include "common/base/status.h"
 
-#define BT_KEY_BYTES     32
-#define BT_PROOF_BYTES   32
-#define BT_TAG_BYTES     16
-#define BT_KEY_WHY_BYTES 160
+#define BT_KEY_BYTES        32
+#define BT_PROOF_BYTES      32
+#define BT_TAG_BYTES        16
+#define BT_KEY_WHY_BYTES    160
+#define BT_SEAL_NONCE_BYTES 24
+#define BT_SEAL_TAG_BYTES   16
 /** Size of a domain: its text, padded with zeros. */
 #define BT_DOMAIN_BYTES 16
 
@@ -98,5 +107,20 @@ int bt_key_equal(const void *a, const void *b, size_t bytes);
 void bt_key_random(void *data, size_t bytes);
 /** Overwrites a secret that is no longer needed. */
 void bt_key_wipe(void *data, size_t bytes);
+
+/** Encrypts @a bytes in place.
+ *  @param [in]  bound  data that is not stored with the piece, but must be
+ *                      equal where it is unsealed: its name and position
+ *  @param [out] nonce  drawn; stored with the piece, as the tag is */
+void bt_key_seal(const uint8_t key[BT_KEY_BYTES], const bt_key_part_t *bound,
+                 void *data, size_t bytes, uint8_t nonce[BT_SEAL_NONCE_BYTES],
+                 uint8_t tag[BT_SEAL_TAG_BYTES]);
+/** Decrypts @a bytes in place.
+ *  @retval BT_ERR_CORRUPT  another key, bound data, or altered bytes: the data
+ *    is not to be used */
+BT_MUST_CHECK bt_status_t bt_key_unseal(
+    const uint8_t key[BT_KEY_BYTES], const bt_key_part_t *bound, void *data,
+    size_t bytes, const uint8_t nonce[BT_SEAL_NONCE_BYTES],
+    const uint8_t tag[BT_SEAL_TAG_BYTES]);
 
 #endif

@@ -154,7 +154,7 @@ bt_status_t bt_store_chunk_write(const bt_store_folder_t *folder,
     if (folder->has_key) {
         const bt_key_part_t part = {bound.data, sizeof(bound.data)};
 
-        bt_seal(folder->key, &part, chunk->data, chunk->bytes, nonce, tag);
+        bt_key_seal(folder->key, &part, chunk->data, chunk->bytes, nonce, tag);
     } else {
         memset(nonce, 0, BT_SEAL_NONCE_BYTES);
         sum_of(&bound, chunk->data, chunk->bytes, tag);
@@ -228,8 +228,8 @@ bt_status_t bt_store_chunk_read(const bt_store_folder_t *folder, const char *id,
     if (folder->has_key) {
         const bt_key_part_t part = {bound.data, sizeof(bound.data)};
 
-        return bt_unseal(folder->key, &part, chunk->data, chunk->bytes, nonce,
-                         tag);
+        return bt_key_unseal(folder->key, &part, chunk->data, chunk->bytes,
+                             nonce, tag);
     }
     return is_summed(&bound, chunk, nonce, tag) ? BT_OK : BT_ERR_CORRUPT;
 }

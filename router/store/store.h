@@ -13,7 +13,7 @@
  *
  *     header │ chunk 0: kind, times, tenant, label │ chunk 1 … n: the bytes
  *
- * Each chunk has a checksum, or with a key is sealed (common/crypt/seal.h),
+ * Each chunk has a checksum, or with a key is sealed (common/crypt/key.h),
  * over its position and the object's id: an object that was altered, renamed,
  * cut or put together is not read. Files that are not whole when the store is
  * opened, because a process was killed, are removed; others' files are left

@@ -8,7 +8,7 @@
 #ifndef BT_ROUTER_STORE_STORE_PRIV_H
 #define BT_ROUTER_STORE_STORE_PRIV_H
 
-#include "common/crypt/seal.h"
+#include "common/crypt/key.h"
 #include "router/store/store.h"
 
 #define BT_STORE_PART       ".part" /* end of the name of a file that is written */
@@ -23,7 +23,7 @@ struct bt_store_space {
     char name[BT_STORE_SPACE_BYTES];
 };
 
-/* What other threads read of a store: never changes. */
+/* Folder and key of a store. They never change, so any thread reads them. */
 typedef struct bt_store_folder {
     int dir_fd, lock_fd; /* owned */
     bool has_key;

@@ -26,7 +26,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 ONE_INCLUDER = {
     r"mpi\.h": "common/cluster/",
     r"nng/.*": "common/link/",
-    r"sodium\.h": ("common/crypt/key.c", "common/crypt/seal.c"),
+    r"sodium\.h": "common/crypt/key.c",
     r"munge\.h": "common/crypt/key.c",
     r"msgpack\.h": "common/wire/",
     r"uc[pst]/.*": "kvtransfer/kvt_ucx_priv.h",

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/crypt/seal.h"
+#include "common/crypt/key.h"
 
 /* draft-irtf-cfrg-xchacha-03, appendix A.3.1 */
 static const char text[] =
@@ -45,7 +45,8 @@ static void standard_vector_is_unsealed(void **state)
     fill(nonce, sizeof(nonce), 0x40);
     memcpy(data, sealed, sizeof(data));
     assert_int_equal(
-        bt_unseal(key, &bound, data, sizeof(data), nonce, tag_of_text), BT_OK);
+        bt_key_unseal(key, &bound, data, sizeof(data), nonce, tag_of_text),
+        BT_OK);
     assert_int_equal(sizeof(data), strlen(text));
     assert_memory_equal(data, text, sizeof(data));
 }
@@ -63,29 +64,33 @@ static void sealed_data_is_unsealed_once_nothing_changed(void **state)
     fill(other, sizeof(other), 2);
     fill(plain, sizeof(plain), 7);
     memcpy(data, plain, sizeof(data));
-    bt_seal(key, &bound, data, sizeof(data), nonce, tag);
+    bt_key_seal(key, &bound, data, sizeof(data), nonce, tag);
     assert_memory_not_equal(data, plain, sizeof(data));
 
     for (size_t i = 0; i < sizeof(data); i++) {
         memcpy(copy, data, sizeof(copy));
         copy[i] ^= 1;
-        assert_int_equal(bt_unseal(key, &bound, copy, sizeof(copy), nonce, tag),
-                         BT_ERR_CORRUPT);
+        assert_int_equal(
+            bt_key_unseal(key, &bound, copy, sizeof(copy), nonce, tag),
+            BT_ERR_CORRUPT);
     }
     memcpy(copy, data, sizeof(copy));
-    assert_int_equal(bt_unseal(other, &bound, copy, sizeof(copy), nonce, tag),
-                     BT_ERR_CORRUPT);
-    assert_int_equal(bt_unseal(key, &elsewhere, copy, sizeof(copy), nonce, tag),
-                     BT_ERR_CORRUPT);
-    assert_int_equal(bt_unseal(key, &bound, copy, sizeof(copy) - 1, nonce, tag),
-                     BT_ERR_CORRUPT);
+    assert_int_equal(
+        bt_key_unseal(other, &bound, copy, sizeof(copy), nonce, tag),
+        BT_ERR_CORRUPT);
+    assert_int_equal(
+        bt_key_unseal(key, &elsewhere, copy, sizeof(copy), nonce, tag),
+        BT_ERR_CORRUPT);
+    assert_int_equal(
+        bt_key_unseal(key, &bound, copy, sizeof(copy) - 1, nonce, tag),
+        BT_ERR_CORRUPT);
     memcpy(copy, data, sizeof(copy));
-    assert_int_equal(bt_unseal(key, &bound, copy, sizeof(copy), nonce, tag),
+    assert_int_equal(bt_key_unseal(key, &bound, copy, sizeof(copy), nonce, tag),
                      BT_OK);
     assert_memory_equal(copy, plain, sizeof(copy));
 
     memcpy(copy, plain, sizeof(copy));
-    bt_seal(key, &bound, copy, sizeof(copy), again, tag2);
+    bt_key_seal(key, &bound, copy, sizeof(copy), again, tag2);
     assert_memory_not_equal(again, nonce, sizeof(nonce));
     assert_memory_not_equal(copy, data, sizeof(copy));
 }
@@ -96,10 +101,10 @@ static void empty_data_has_a_tag(void **state)
     uint8_t tag[BT_SEAL_TAG_BYTES], none[1];
 
     (void)state;
-    bt_seal(key, &bound, none, 0, nonce, tag);
-    assert_int_equal(bt_unseal(key, &bound, none, 0, nonce, tag), BT_OK);
+    bt_key_seal(key, &bound, none, 0, nonce, tag);
+    assert_int_equal(bt_key_unseal(key, &bound, none, 0, nonce, tag), BT_OK);
     tag[0] ^= 1;
-    assert_int_equal(bt_unseal(key, &bound, none, 0, nonce, tag),
+    assert_int_equal(bt_key_unseal(key, &bound, none, 0, nonce, tag),
                      BT_ERR_CORRUPT);
 }
 
