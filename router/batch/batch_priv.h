@@ -176,7 +176,7 @@ BT_MUST_CHECK bt_status_t bt_batch_read_state(const char *text, size_t bytes,
 
 /* ---- batch_line.c ---- */
 
-/* What is wrong with a line, for the batch's errors. */
+/* Error of a line, as the batch's `errors` list it. */
 typedef struct bt_batch_fault {
     char code[BT_BATCH_CODE_BYTES];
     const char *param; /* NULL: none */
