@@ -81,19 +81,24 @@ static const bt_json_node_t *text_of(writer_t *w, uint32_t index,
     return text;
 }
 
-/* Writes n text blocks as a content: a string, or the parts of several. */
+/* Writes the texts among n blocks as a content: a string, or the parts of
+ * several.
+ * @param [in] n_texts  above 0 */
 static bt_status_t put_texts(writer_t *w, uint32_t index,
-                             const bt_json_node_t *block, uint32_t n)
+                             const bt_json_node_t *block, uint32_t n,
+                             uint32_t n_texts)
 {
     bt_status_t status = BT_OK;
 
-    if (n != 1) {
+    if (n_texts > 1) {
         bt_json_array(&w->json, NULL);
     }
     for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
-        const bt_json_node_t *text = text_of(w, index + i, block, &status);
+        const bt_json_node_t *text = is_type(w, block, "text")
+                                         ? text_of(w, index + i, block, &status)
+                                         : NULL;
 
-        if ((text != NULL) && (n == 1)) {
+        if ((text != NULL) && (n_texts == 1)) {
             bt_api_put_value(&w->json, NULL, text);
         } else if (text != NULL) {
             bt_json_object(&w->json, NULL);
@@ -103,7 +108,7 @@ static bt_status_t put_texts(writer_t *w, uint32_t index,
         }
         block = bt_json_next(w->parse->doc, block);
     }
-    if (n != 1) {
+    if (n_texts > 1) {
         bt_json_end_array(&w->json);
     }
     return status;
@@ -170,7 +175,7 @@ static bt_status_t put_result(writer_t *w, uint32_t index,
                          "are supported yet",
                          index);
     }
-    return put_texts(w, index, bt_json_first(content), n);
+    return put_texts(w, index, bt_json_first(content), n, n);
 }
 
 static bt_status_t check_id(writer_t *w, uint32_t index, const char *key,
@@ -237,7 +242,7 @@ static bt_status_t put_user(writer_t *w, const char *role,
             status = open_message(w, role);
             if (status == BT_OK) {
                 bt_json_key(&w->json, "content", strlen("content"));
-                status = put_texts(w, i, block, n);
+                status = put_texts(w, i, block, n, n);
                 bt_json_end_object(&w->json);
             }
         } else if (is_user && is_type(w, block, "tool_result")) {
@@ -292,7 +297,6 @@ static bt_status_t put_tool_use(writer_t *w, uint32_t index,
 /* Numbers of the assistant's blocks by type. */
 typedef struct turn {
     uint32_t n_texts, n_thoughts, n_calls;
-    uint32_t first_text; /* index of the first text */
 } turn_t;
 
 static bt_status_t count_blocks(writer_t *w, const bt_json_node_t *blocks,
@@ -302,7 +306,6 @@ static bt_status_t count_blocks(writer_t *w, const bt_json_node_t *blocks,
 
     for (uint32_t i = 0; i < blocks->n; i++) {
         if (is_type(w, block, "text")) {
-            turn->first_text = (turn->n_texts == 0) ? i : turn->first_text;
             turn->n_texts++;
         } else if (is_type(w, block, "thinking")) {
             turn->n_thoughts++;
@@ -319,42 +322,6 @@ static bt_status_t count_blocks(writer_t *w, const bt_json_node_t *blocks,
                          turn->n_calls, BT_API_MAX_TOOLS);
     }
     return BT_OK;
-}
-
-/* Writes the assistant's texts, wherever they are among its blocks. */
-static bt_status_t put_said(writer_t *w, const bt_json_node_t *blocks,
-                            const turn_t *turn)
-{
-    const bt_json_node_t *block = bt_json_first(blocks);
-    bt_status_t status = BT_OK;
-
-    bt_json_key(&w->json, "content", strlen("content"));
-    if (turn->n_texts == 0) {
-        bt_json_null(&w->json, NULL);
-        return BT_OK;
-    }
-    if (turn->n_texts > 1) {
-        bt_json_array(&w->json, NULL);
-    }
-    for (uint32_t i = 0; (i < blocks->n) && (status == BT_OK); i++) {
-        if (is_type(w, block, "text")) {
-            const bt_json_node_t *text = text_of(w, i, block, &status);
-
-            if ((text != NULL) && (turn->n_texts == 1)) {
-                bt_api_put_value(&w->json, NULL, text);
-            } else if (text != NULL) {
-                bt_json_object(&w->json, NULL);
-                bt_json_str(&w->json, "type", "text");
-                bt_api_put_value(&w->json, "text", text);
-                bt_json_end_object(&w->json);
-            }
-        }
-        block = bt_json_next(w->parse->doc, block);
-    }
-    if (turn->n_texts > 1) {
-        bt_json_end_array(&w->json);
-    }
-    return status;
 }
 
 /* Writes what the assistant thought, joined by line ends. */
@@ -403,7 +370,12 @@ static bt_status_t put_assistant(writer_t *w, const bt_json_node_t *blocks)
     if (status != BT_OK) {
         return status;
     }
-    status = put_said(w, blocks, &turn);
+    bt_json_key(&w->json, "content", strlen("content"));
+    if (turn.n_texts > 0) {
+        status = put_texts(w, 0, block, blocks->n, turn.n_texts);
+    } else {
+        bt_json_null(&w->json, NULL);
+    }
     if ((status == BT_OK) && (turn.n_thoughts > 0)) {
         status = put_thoughts(w, blocks);
     }
@@ -464,23 +436,14 @@ static bt_status_t put_message(writer_t *w, const bt_json_node_t *message)
                                             : put_user(w, name, content);
 }
 
-static void add_final(const bt_json_node_t *text, bt_strbuf_t *out,
-                      size_t *part_bytes_p)
-{
-    bt_strbuf_append(out, "\n", (out->len > 0) ? 1 : 0);
-    bt_strbuf_append(out, text->text, text->len);
-    *part_bytes_p = text->len;
-}
-
 /* A last message of the assistant is the beginning of the answer. */
 static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
 {
     const bt_json_doc_t *doc = w->parse->doc;
-    bt_api_request_t *request = w->parse->request;
-    bt_api_messages_t *messages = &request->messages;
     const bt_json_node_t *content = bt_json_get(doc, message, "content");
     const uint32_t n = bt_json_size(content, BT_JSON_ARRAY);
     const bt_json_node_t *block = (n > 0) ? bt_json_first(content) : NULL;
+    bt_status_t status;
     bt_strbuf_t text;
 
     if (!bt_json_is(bt_json_get(doc, message, "role"), "assistant")) {
@@ -488,7 +451,7 @@ static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
     }
     bt_strbuf_init(&text, JSON_LIMIT);
     if (bt_json_is_kind(content, BT_JSON_STRING)) {
-        add_final(content, &text, &messages->final_part_bytes);
+        bt_api_add_final(w->parse, content, &text);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!is_type(w, block, "text")) {
@@ -496,22 +459,15 @@ static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
             return REFUSE_AT(w, ": the last message can be the assistant's "
                                 "only if it has text alone");
         }
-        add_final(bt_json_get(doc, block, "text"), &text,
-                  &messages->final_part_bytes);
+        bt_api_add_final(w->parse, bt_json_get(doc, block, "text"), &text);
         block = bt_json_next(doc, block);
     }
-    if (bt_strbuf_status(&text) != BT_OK) {
-        bt_strbuf_fini(&text);
-        return bt_api_error_no_memory(w->parse->error);
-    }
-    if (text.len == 0) {
-        bt_strbuf_fini(&text);
+    status = bt_api_keep_final(w->parse, &text);
+    if ((status == BT_OK) && (w->parse->request->messages.final == NULL)) {
         return REFUSE_AT(w, ": the last message of the assistant is empty");
     }
-    messages->final = text.data; /* owned from here on */
-    messages->final_bytes = text.len;
-    request->continues_final = true;
-    return BT_OK;
+    w->parse->request->continues_final = true;
+    return status;
 }
 
 static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
@@ -558,14 +514,10 @@ bt_status_t bt_api_read_anthropic_messages(bt_api_parse_t *parse,
     bt_strbuf_init(&w.text, JSON_LIMIT);
     bt_json_init(&w.json, &w.text);
     status = put_all(&w, value);
-    if ((status == BT_OK) && (bt_strbuf_status(&w.text) != BT_OK)) {
-        status = bt_api_error_no_memory(parse->error);
-    }
     if (status == BT_OK) {
-        messages->json = w.text.data; /* owned from here on */
-    } else {
-        bt_strbuf_fini(&w.text);
+        status = bt_api_keep_messages(parse, &w.text);
     }
+    bt_strbuf_fini(&w.text);
     return status;
 }
 

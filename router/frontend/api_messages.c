@@ -544,19 +544,32 @@ static bt_status_t put_next(writer_t *w, uint32_t i, const bt_json_node_t *item,
     return put_message(w, i, item);
 }
 
-static void add_final(const bt_json_node_t *text, bt_strbuf_t *out,
-                      size_t *part_bytes_p)
+void bt_api_add_final(bt_api_parse_t *parse, const bt_json_node_t *part,
+                      bt_strbuf_t *text)
 {
-    bt_strbuf_append(out, "\n", (out->len > 0) ? 1 : 0);
-    bt_strbuf_append(out, text->text, text->len);
-    *part_bytes_p = text->len;
+    bt_strbuf_append(text, "\n", (text->len > 0) ? 1 : 0);
+    bt_strbuf_append(text, part->text, part->len);
+    parse->request->messages.final_part_bytes = part->len;
+}
+
+bt_status_t bt_api_keep_final(bt_api_parse_t *parse, bt_strbuf_t *text)
+{
+    bt_api_messages_t *messages = &parse->request->messages;
+    const bt_status_t status = bt_strbuf_status(text);
+
+    if ((status == BT_OK) && (text->len > 0)) {
+        messages->final = text->data; /* owned from here on */
+        messages->final_bytes = text->len;
+        bt_strbuf_init(text, JSON_LIMIT);
+    }
+    bt_strbuf_fini(text);
+    return (status == BT_OK) ? BT_OK : bt_api_error_no_memory(parse->error);
 }
 
 /* Checks for a final message that an answer can continue. */
 static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
 {
     const bt_json_doc_t *doc = w->parse->doc;
-    bt_api_messages_t *messages = &w->parse->request->messages;
     const bt_json_node_t *content = bt_json_get(doc, message, "content");
     const uint32_t n = bt_json_size(content, BT_JSON_ARRAY);
     const bt_json_node_t *part = (n > 0) ? bt_json_first(content) : NULL;
@@ -567,23 +580,13 @@ static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
     }
     bt_strbuf_init(&text, JSON_LIMIT);
     for (uint32_t i = 0; i < n; i++) {
-        add_final(text_of_part(w, part), &text, &messages->final_part_bytes);
+        bt_api_add_final(w->parse, text_of_part(w, part), &text);
         part = bt_json_next(doc, part);
     }
     if (bt_json_is_kind(content, BT_JSON_STRING)) {
-        add_final(content, &text, &messages->final_part_bytes);
+        bt_api_add_final(w->parse, content, &text);
     }
-    if (bt_strbuf_status(&text) != BT_OK) {
-        bt_strbuf_fini(&text);
-        return bt_api_error_no_memory(w->parse->error);
-    }
-    if (text.len > 0) {
-        messages->final = text.data; /* owned from here on */
-        messages->final_bytes = text.len;
-    } else {
-        bt_strbuf_fini(&text);
-    }
-    return BT_OK;
+    return bt_api_keep_final(w->parse, &text);
 }
 
 static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
@@ -614,15 +617,14 @@ static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
     return ((status == BT_OK) && (last != NULL)) ? keep_final(w, last) : status;
 }
 
-/* Moves the text to the request. */
-static bt_status_t keep(writer_t *w)
+bt_status_t bt_api_keep_messages(bt_api_parse_t *parse, bt_strbuf_t *text)
 {
-    if (bt_strbuf_status(&w->text) != BT_OK) {
-        return bt_api_error_no_memory(w->parse->error);
+    if (bt_strbuf_status(text) != BT_OK) {
+        return bt_api_error_no_memory(parse->error);
     }
-    bt_free(w->parse->request->messages.json);
-    w->parse->request->messages.json = w->text.data;
-    bt_strbuf_init(&w->text, JSON_LIMIT);
+    bt_free(parse->request->messages.json);
+    parse->request->messages.json = text->data;
+    bt_strbuf_init(text, JSON_LIMIT);
     return BT_OK;
 }
 
@@ -667,7 +669,7 @@ bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
     status = put_all(&w, value);
     bt_json_end_array(&w.json);
     if (status == BT_OK) {
-        status = keep(&w);
+        status = bt_api_keep_messages(parse, &w.text);
     }
     bt_strbuf_fini(&w.text);
     return status;
@@ -686,7 +688,7 @@ bt_status_t bt_api_take_user(bt_api_parse_t *parse, const bt_json_node_t *text)
     bt_api_put_value(&w.json, "content", text);
     bt_json_end_object(&w.json);
     bt_json_end_array(&w.json);
-    status = keep(&w);
+    status = bt_api_keep_messages(parse, &w.text);
     parse->request->messages.n = (status == BT_OK) ? 1 : 0;
     bt_strbuf_fini(&w.text);
     return status;
@@ -707,7 +709,7 @@ bt_status_t bt_api_prepend_system(bt_api_parse_t *parse, const char *text)
     bt_json_end_object(&w.json);
     bt_strbuf_puts(&w.text, (messages->n > 0) ? "," : "");
     bt_strbuf_puts(&w.text, others);
-    status = keep(&w);
+    status = bt_api_keep_messages(parse, &w.text);
     if (status == BT_OK) {
         if (messages->items != NULL) {
             memmove(messages->items + 1, messages->items,

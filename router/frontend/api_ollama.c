@@ -291,22 +291,18 @@ static bt_status_t put_message(writer_t *w, const bt_json_node_t *message)
 static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
 {
     const bt_json_doc_t *doc = w->parse->doc;
-    bt_api_messages_t *messages = &w->parse->request->messages;
     const bt_json_node_t *content = bt_json_get(doc, message, "content");
     const bt_json_node_t *calls = bt_json_get(doc, message, "tool_calls");
+    bt_strbuf_t text;
 
     if (!bt_json_is(bt_json_get(doc, message, "role"), "assistant") ||
         !has_text(content) || (bt_json_size(calls, BT_JSON_ARRAY) > 0)) {
         return BT_OK;
     }
-    messages->final = bt_memdup(content->text, content->len);
-    if (messages->final == NULL) {
-        return bt_api_error_no_memory(w->parse->error);
-    }
-    messages->final_bytes = content->len;
-    messages->final_part_bytes = content->len;
+    bt_strbuf_init(&text, JSON_LIMIT);
+    bt_api_add_final(w->parse, content, &text);
     w->parse->request->continues_final = true;
-    return BT_OK;
+    return bt_api_keep_final(w->parse, &text);
 }
 
 static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
@@ -323,9 +319,6 @@ static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
         message = bt_json_next(w->parse->doc, message);
     }
     bt_json_end_array(&w->json);
-    if ((status == BT_OK) && (bt_strbuf_status(&w->text) != BT_OK)) {
-        status = bt_api_error_no_memory(w->parse->error);
-    }
     return status;
 }
 
@@ -333,7 +326,6 @@ bt_status_t bt_api_read_ollama_messages(bt_api_parse_t *parse,
                                         const bt_api_field_t *field,
                                         const bt_json_node_t *value)
 {
-    bt_api_messages_t *messages = &parse->request->messages;
     const uint32_t n = bt_json_size(value, BT_JSON_ARRAY);
     writer_t w = {.parse = parse};
     bt_status_t status;
@@ -353,11 +345,12 @@ bt_status_t bt_api_read_ollama_messages(bt_api_parse_t *parse,
     bt_json_init(&w.json, &w.text);
     status = put_all(&w, value);
     if (status == BT_OK) {
-        messages->json = w.text.data; /* owned from here on */
-        messages->n = n;
-    } else {
-        bt_strbuf_fini(&w.text);
+        status = bt_api_keep_messages(parse, &w.text);
     }
+    if (status == BT_OK) {
+        parse->request->messages.n = n;
+    }
+    bt_strbuf_fini(&w.text);
     return status;
 }
 

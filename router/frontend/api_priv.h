@@ -232,6 +232,18 @@ BT_MUST_CHECK bt_status_t bt_api_take_user(bt_api_parse_t *parse,
 /** Inserts a system message before the others. */
 BT_MUST_CHECK bt_status_t bt_api_prepend_system(bt_api_parse_t *parse,
                                                 const char *text);
+/** Appends a text of a final assistant message; texts are joined by line ends.
+ */
+void bt_api_add_final(bt_api_parse_t *parse, const bt_json_node_t *part,
+                      bt_strbuf_t *text);
+/** Moves the text of a final assistant message to the request; an empty one is
+ *  none. Frees @a text in any case. */
+BT_MUST_CHECK bt_status_t bt_api_keep_final(bt_api_parse_t *parse,
+                                            bt_strbuf_t *text);
+/** Moves the list of messages to the request. @param [in,out] text  still to be
+ *  freed */
+BT_MUST_CHECK bt_status_t bt_api_keep_messages(bt_api_parse_t *parse,
+                                               bt_strbuf_t *text);
 void bt_api_messages_fini(bt_api_request_t *request);
 
 /* ---- api_tools.c ---- */
