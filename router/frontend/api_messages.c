@@ -410,14 +410,17 @@ static void put_name(writer_t *w, const bt_json_node_t *item)
     const bt_json_node_t *space = bt_json_get(doc, item, "namespace");
     const bt_json_node_t *name = bt_json_get(doc, item, "name");
     char text[2 * BT_API_MAX_NAME_BYTES + 2];
+    size_t n;
 
-    if (!bt_json_is_kind(space, BT_JSON_STRING)) {
+    if (!bt_json_is_kind(space, BT_JSON_STRING) || (space->len == 0)) {
         bt_api_put_value(&w->json, "name", name);
         return;
     }
-    snprintf(text, sizeof(text), "%.*s.%.*s", (int)space->len, space->text,
-             (int)name->len, name->text);
-    bt_json_str(&w->json, "name", text);
+    n = space->len;
+    memcpy(text, space->text, n);
+    text[n++] = '.';
+    memcpy(text + n, name->text, name->len);
+    bt_json_strn(&w->json, "name", text, n + name->len);
 }
 
 /* Writes a call into the assistant's message, or a message for it. */
@@ -522,6 +525,12 @@ static bool is_item(const writer_t *w, const bt_json_node_t *item,
            (bt_json_is(given, type) || bt_json_is(given, or_type));
 }
 
+static bool is_call_or_output(const writer_t *w, const bt_json_node_t *item)
+{
+    return is_item(w, item, "function_call", "custom_tool_call") ||
+           is_item(w, item, "function_call_output", "custom_tool_call_output");
+}
+
 /* Writes an item other than reasoning.
  * @return is it in a message that was there before? */
 static bt_status_t put_next(writer_t *w, uint32_t i, const bt_json_node_t *item,
@@ -608,7 +617,7 @@ static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
                 messages->items[messages->n] = (uint16_t)i;
             }
             messages->n += is_more ? 0 : 1;
-            last = item;
+            last = is_call_or_output(w, item) ? NULL : item;
         }
         item = bt_json_next(w->parse->doc, item);
     }

@@ -489,12 +489,13 @@ static bool name_of(const bt_api_parse_t *parse, const bt_json_node_t *choice,
     const bt_json_node_t *const bare = bt_json_get(parse->doc, choice, "name");
     const bt_json_node_t *const space =
         bt_json_get(parse->doc, choice, "namespace");
-    const bool in_space = bt_json_is_kind(space, BT_JSON_STRING);
+    const bool in_space =
+        bt_json_is_kind(space, BT_JSON_STRING) && (space->len > 0);
 
     if ((!bt_json_is(type, "function") && !bt_json_is(type, "custom")) ||
         !bt_json_is_kind(bare, BT_JSON_STRING) ||
-        (bare->len > BT_TOOLS_MAX_NAME_BYTES) ||
-        (in_space && (space->len > BT_TOOLS_MAX_NAME_BYTES))) {
+        !bt_tool_name_is_valid(bare->text, bare->len) ||
+        (in_space && !bt_tool_name_is_valid(space->text, space->len))) {
         return false;
     }
     return snprintf(name, BT_TOOLS_MAX_NAME_BYTES + 1, "%.*s%s%.*s",

@@ -370,6 +370,40 @@ static void failed_allocation_of_response_is_reported(void **state)
     bt_free(body);
 }
 
+/* Their contents are nobody's, and not looked at. */
+static void last_call_or_output_with_a_role_is_no_message(void **state)
+{
+    static const char *const inputs[] = {
+        "{'type': 'function_call', 'role': 'assistant', 'call_id': 'a', "
+        "'name': 'f', 'arguments': '{}', 'content': [{'type': 'x'}]}",
+        "{'type': 'function_call_output', 'role': 'assistant', 'call_id': 'a', "
+        "'output': 'o', 'content': [{'type': 'x'}]}"};
+    char body[512];
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(inputs); i++) {
+        bt_api_request_t r;
+
+        snprintf(body, sizeof(body), "{'input': [%s]}", inputs[i]);
+        r = parsed(BT_API_RESPONSES, body);
+        assert_null(r.messages.final);
+        bt_api_request_fini(&r);
+    }
+}
+
+static void chosen_name_has_no_zero_character(void **state)
+{
+    (void)state;
+    refused(BT_API_RESPONSES,
+            "{'input': 'x', 'tools': [{'type': 'function', 'name': 'f', "
+            "'parameters': {}}], 'tool_choice': {'type': 'function', 'name': "
+            "'f\\u0000x'}}",
+            "tool_choice",
+            "tool_choice must be none, auto, required, {\"type\": \"function\" "
+            "or \"custom\", \"name\": …} or {\"type\": \"allowed_tools\", …}, "
+            "got an object");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +415,8 @@ int main(void)
         BT_TEST(invalid_calls_and_outputs_are_refused),
         BT_TEST(encrypted_reasoning_is_noted),
         BT_TEST(failed_allocation_of_response_is_reported),
+        BT_TEST(last_call_or_output_with_a_role_is_no_message),
+        BT_TEST(chosen_name_has_no_zero_character),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
