@@ -729,8 +729,8 @@ const bt_api_field_t *bt_api_find_field(uint32_t dialect, const char *name,
 {
     for (size_t i = 0; i < BT_ARRAY_LEN(fields); i++) {
         if (((fields[i].dialects & dialect) != 0) &&
-            (strncmp(fields[i].name, name, n) == 0) &&
-            (fields[i].name[n] == '\0')) {
+            (strlen(fields[i].name) == n) &&
+            (memcmp(fields[i].name, name, n) == 0)) {
             return &fields[i];
         }
     }

@@ -139,12 +139,34 @@ static void best_of_is_parsed_and_limited(void **state)
             "2 prompts times best_of 33 are more than 64 choices");
 }
 
+/* A zero character ends no name: the rest would be compared as one. */
+static void key_with_zero_character_is_unknown(void **state)
+{
+    const size_t n = 1u << 16;
+    char *body = bt_calloc(n + 64, 1);
+    bt_api_request_t r;
+    bt_api_error_t error = {0};
+    size_t at;
+
+    (void)state;
+    assert_non_null(body);
+    at = (size_t)snprintf(body, 64, "{\"prompt\":\"x\",\"n\\u0000");
+    memset(body + at, 'a', n);
+    (void)snprintf(body + at + n, 64 - at, "\":5}");
+    assert_int_equal(bt_api_parse(C, body, strlen(body), &r, &error), BT_OK);
+    assert_int_equal(r.n, 1);
+    assert_int_equal(strncmp(r.ignored, "n?aaa", 5), 0);
+    bt_api_request_fini(&r);
+    bt_free(body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(options_of_vllm_are_parsed),
         BT_TEST(unknown_fields_are_listed_by_path),
         BT_TEST(best_of_is_parsed_and_limited),
+        BT_TEST(key_with_zero_character_is_unknown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
