@@ -572,7 +572,8 @@ typedef enum bt_api_block {
 typedef struct bt_api_blocks {
     bool has_begun; /**< message_start was written */
     bt_api_block_t open;
-    uint32_t n; /**< blocks opened; the last one has index n - 1 */
+    uint32_t n;          /**< blocks opened; the last one has index n - 1 */
+    size_t n_text_bytes; /**< bytes of text that were written */
 } bt_api_blocks_t;
 
 /** Anthropic: appends the event with which a stream begins, unless it was

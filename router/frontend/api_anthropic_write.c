@@ -105,6 +105,8 @@ void bt_api_put_anthropic(const bt_api_answer_t *answer,
                           const bt_api_choice_t *choice,
                           const bt_api_usage_t *usage, bt_json_t *json)
 {
+    size_t from = 0; /* of the text */
+
     bt_json_object(json, NULL);
     put_head(answer, json);
     bt_json_array(json, "content");
@@ -113,17 +115,25 @@ void bt_api_put_anthropic(const bt_api_answer_t *answer,
         put_thinking(choice->thought, choice->thought_bytes, json);
         bt_json_end_object(json);
     }
-    if (choice->text_bytes > 0) {
-        bt_json_object(json, NULL);
-        bt_json_str(json, "type", "text");
-        bt_json_strn(json, "text", choice->text, choice->text_bytes);
-        bt_json_end_object(json);
-    }
-    for (uint32_t i = 0; i < choice->n_calls; i++) {
-        bt_json_object(json, NULL);
-        put_call_head(answer, choice, i, json);
-        bt_api_put_arguments(json, "input", &choice->calls[i].arguments);
-        bt_json_end_object(json);
+    for (uint32_t i = 0; i <= choice->n_calls; i++) {
+        const size_t before =
+            (i < choice->n_calls) ? choice->calls[i].text_before : SIZE_MAX;
+        const size_t to =
+            (before < choice->text_bytes) ? before : choice->text_bytes;
+
+        if (to > from) {
+            bt_json_object(json, NULL);
+            bt_json_str(json, "type", "text");
+            bt_json_strn(json, "text", choice->text + from, to - from);
+            bt_json_end_object(json);
+            from = to;
+        }
+        if (i < choice->n_calls) {
+            bt_json_object(json, NULL);
+            put_call_head(answer, choice, i, json);
+            bt_api_put_arguments(json, "input", &choice->calls[i].arguments);
+            bt_json_end_object(json);
+        }
     }
     bt_json_end_array(json);
     put_stop(choice, json);
@@ -137,6 +147,7 @@ typedef struct events {
     const bt_api_answer_t *answer;
     const bt_api_choice_t *piece;
     bt_api_blocks_t *blocks;
+    size_t text_from; /* bytes of text before the piece's */
     bt_strbuf_t *out;
     bt_json_t json;
 } events_t;
@@ -235,23 +246,47 @@ static void put_delta(events_t *e, const char *type, const char *key,
     close_event(e);
 }
 
-static void put_calls(events_t *e)
+/* Writes arguments of the open call. @param [in] from  bytes sent before */
+static void put_arguments(events_t *e, uint32_t call, size_t from)
+{
+    const bt_strbuf_t *arguments = &e->piece->calls[call].arguments;
+
+    if (arguments->len > from) {
+        put_delta(e, "input_json_delta", "partial_json", arguments->data + from,
+                  arguments->len - from);
+    }
+}
+
+/* Writes the piece's text up to a byte of the whole text. */
+static void put_text_to(events_t *e, size_t to)
 {
     const bt_api_choice_t *piece = e->piece;
-    const uint32_t n_sent = piece->n_calls_sent;
+    const size_t end = e->text_from + piece->text_bytes;
+    const size_t from = e->blocks->n_text_bytes;
 
-    for (uint32_t i = (n_sent > 0) ? n_sent - 1 : 0; i < piece->n_calls; i++) {
-        const bt_strbuf_t *arguments = &piece->calls[i].arguments;
-        const size_t from = (i < n_sent) ? piece->args_sent : 0;
-
-        if (i >= n_sent) {
-            open_block(e, BT_API_BLOCK_TOOL_USE, i);
-        }
-        if (arguments->len > from) {
-            put_delta(e, "input_json_delta", "partial_json",
-                      arguments->data + from, arguments->len - from);
-        }
+    to = (to < end) ? to : end;
+    if (to > from) {
+        open_block(e, BT_API_BLOCK_TEXT, 0);
+        put_delta(e, "text_delta", "text", piece->text + (from - e->text_from),
+                  to - from);
+        e->blocks->n_text_bytes = to;
     }
+}
+
+/* Writes new text and calls, in the order in which the model wrote them. */
+static void put_rest(events_t *e)
+{
+    const bt_api_choice_t *piece = e->piece;
+
+    if (e->blocks->open == BT_API_BLOCK_TOOL_USE) {
+        put_arguments(e, piece->n_calls_sent - 1, piece->args_sent);
+    }
+    for (uint32_t i = piece->n_calls_sent; i < piece->n_calls; i++) {
+        put_text_to(e, piece->calls[i].text_before);
+        open_block(e, BT_API_BLOCK_TOOL_USE, i);
+        put_arguments(e, i, 0);
+    }
+    put_text_to(e, SIZE_MAX);
 }
 
 void bt_api_write_anthropic_start(const bt_api_answer_t *answer,
@@ -267,8 +302,11 @@ void bt_api_write_anthropic_events(const bt_api_answer_t *answer,
                                    const bt_api_usage_t *usage,
                                    bt_api_blocks_t *blocks, bt_strbuf_t *out)
 {
-    events_t e = {
-        .answer = answer, .piece = piece, .blocks = blocks, .out = out};
+    events_t e = {.answer = answer,
+                  .piece = piece,
+                  .blocks = blocks,
+                  .text_from = blocks->n_text_bytes,
+                  .out = out};
     bt_json_t *json;
 
     put_start(&e);
@@ -277,11 +315,7 @@ void bt_api_write_anthropic_events(const bt_api_answer_t *answer,
         put_delta(&e, "thinking_delta", "thinking", piece->thought,
                   piece->thought_bytes);
     }
-    if (piece->text_bytes > 0) {
-        open_block(&e, BT_API_BLOCK_TEXT, 0);
-        put_delta(&e, "text_delta", "text", piece->text, piece->text_bytes);
-    }
-    put_calls(&e);
+    put_rest(&e);
     if (piece->finish == BT_FINISH_NONE) {
         return;
     }

@@ -86,6 +86,7 @@ static void thinking_text_and_calls_are_blocks(void **state)
 
     (void)state;
     bt_strbuf_init(&out, 4096);
+    calls[0].text_before = calls[1].text_before = 2;
     a.call_id_bytes = 3; /* so that ids are short; their text is a hash */
     c.thought = "hm";
     c.thought_bytes = 2;
@@ -211,6 +212,57 @@ static void calls_of_a_stream_are_blocks_of_their_own(void **state)
     bt_strbuf_fini(&calls[1].arguments);
 }
 
+/* A piece has the end of a call, text behind it, and the next call. */
+static void blocks_are_in_the_order_of_the_answer(void **state)
+{
+    char f[] = "f", g[] = "g";
+    bt_tool_call_t calls[] = {call_of(f, "{\"a\""), call_of(g, "{}")};
+    bt_api_blocks_t blocks = {.has_begun = true};
+    bt_api_choice_t c = said("so", BT_FINISH_NONE);
+    bt_strbuf_t out;
+    const char *at;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    c.calls = calls;
+    c.n_calls = 1;
+    calls[0].text_before = 2;
+    bt_api_write_anthropic_events(&answer, &c, &usage, &blocks, &out);
+    bt_strbuf_reset(&out);
+    c = said("then", BT_FINISH_STOP);
+    c.calls = calls;
+    c.n_calls = 2;
+    c.n_calls_sent = 1;
+    c.args_sent = calls[0].arguments.len;
+    calls[1].text_before = 6;
+    bt_strbuf_puts(&calls[0].arguments, ":1}");
+    bt_api_write_anthropic_events(&answer, &c, &usage, &blocks, &out);
+    at =
+        strstr(out.data, EVENT("content_block_delta",
+                               ",\"index\":1,\"delta\":{\"type\":"
+                               "\"input_json_delta\",\"partial_json\":\":1}\"}")
+                             EVENT("content_block_stop", ",\"index\":1"));
+    assert_ptr_equal(at, out.data);
+    at = strstr(at, "\"text\":\"then\"");
+    assert_non_null(at);
+    assert_non_null(strstr(at, "\"name\":\"g\""));
+    bt_strbuf_reset(&out);
+    /* The same, whole. */
+    c = said("sothen", BT_FINISH_STOP);
+    c.calls = calls;
+    c.n_calls = 2;
+    bt_api_write_answer(&answer, &c, 1, &usage, &out);
+    at = strstr(out.data, "\"content\":[{\"type\":\"text\",\"text\":\"so\"},"
+                          "{\"type\":\"tool_use\"");
+    assert_non_null(at);
+    at = strstr(at, "\"input\":{\"a\":1}},{\"type\":\"text\",\"text\":"
+                    "\"then\"},{\"type\":\"tool_use\"");
+    assert_non_null(at);
+    bt_strbuf_fini(&out);
+    bt_strbuf_fini(&calls[0].arguments);
+    bt_strbuf_fini(&calls[1].arguments);
+}
+
 static void errors_have_their_types(void **state)
 {
     static const struct {
@@ -266,6 +318,7 @@ int main(void)
         BT_TEST(thinking_text_and_calls_are_blocks),
         BT_TEST(pieces_become_events_of_blocks),
         BT_TEST(calls_of_a_stream_are_blocks_of_their_own),
+        BT_TEST(blocks_are_in_the_order_of_the_answer),
         BT_TEST(errors_have_their_types),
         BT_TEST(count_of_tokens_is_written),
     };
