@@ -97,7 +97,7 @@ static void open_token(uint32_t id, double logprob, bt_json_t *json)
     snprintf(token, sizeof(token), "token_id:%" PRIu32, id);
     bt_json_object(json, NULL);
     bt_json_str(json, "token", token);
-    bt_json_double(json, "logprob", logprob);
+    bt_json_double(json, "logprob", clamped(logprob));
     bt_json_null(json, "bytes");
 }
 
