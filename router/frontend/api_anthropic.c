@@ -27,7 +27,6 @@ typedef struct writer {
     bt_strbuf_t text;
     bt_json_t json;
     uint32_t at; /* index of the client's message */
-    size_t cap_items;
 } writer_t;
 
 /* Refuses what a message has; printf style. */
@@ -466,7 +465,7 @@ static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
     if ((status == BT_OK) && (w->parse->request->messages.final == NULL)) {
         return REFUSE_AT(w, ": the last message of the assistant is empty");
     }
-    w->parse->request->continues_final = true;
+    w->parse->request->continues_final = status == BT_OK;
     return status;
 }
 
@@ -722,6 +721,8 @@ bt_status_t bt_api_read_anthropic_tool_choice(bt_api_parse_t *parse,
 }
 
 /* ---- thinking, and the form of the answer ---- */
+
+/* Types of thinking are those of Anthropic's SDK (2.14). */
 
 bt_status_t bt_api_read_thinking(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,

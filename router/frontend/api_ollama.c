@@ -293,6 +293,7 @@ static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
     const bt_json_doc_t *doc = w->parse->doc;
     const bt_json_node_t *content = bt_json_get(doc, message, "content");
     const bt_json_node_t *calls = bt_json_get(doc, message, "tool_calls");
+    bt_status_t status;
     bt_strbuf_t text;
 
     if (!bt_json_is(bt_json_get(doc, message, "role"), "assistant") ||
@@ -301,8 +302,9 @@ static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
     }
     bt_strbuf_init(&text, JSON_LIMIT);
     bt_api_add_final(w->parse, content, &text);
-    w->parse->request->continues_final = true;
-    return bt_api_keep_final(w->parse, &text);
+    status = bt_api_keep_final(w->parse, &text);
+    w->parse->request->continues_final = status == BT_OK;
+    return status;
 }
 
 static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)

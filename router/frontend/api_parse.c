@@ -546,7 +546,7 @@ void bt_api_note_members(bt_api_parse_t *parse, const char *path,
  * made of. */
 static void note_message(bt_api_request_t *request, const char *path, size_t n)
 {
-    const bool is_anthropic = request->dialect != BT_API_RESPONSES;
+    const bool is_response = request->dialect == BT_API_RESPONSES;
     const uint16_t *items = request->messages.items;
     char name[2 * NAME_BYTES];
     char *rest;
@@ -559,11 +559,11 @@ static void note_message(bt_api_request_t *request, const char *path, size_t n)
     at = strtoul(path + strlen("messages["), &rest, 10);
     if ((at < request->messages.n) && (items[at] != UINT16_MAX)) {
         snprintf(name, sizeof(name), "%s[%u%.*s",
-                 is_anthropic ? "messages" : "input", (unsigned)items[at],
+                 is_response ? "input" : "messages", (unsigned)items[at],
                  (int)((size_t)(path + n - rest) % sizeof(name)), rest);
     } else {
         snprintf(name, sizeof(name), "%s",
-                 is_anthropic ? "system" : "instructions");
+                 is_response ? "instructions" : "system");
     }
     bt_api_note_unknown(request, name, strlen(name));
 }

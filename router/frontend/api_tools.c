@@ -219,8 +219,9 @@ bt_status_t bt_api_check_tools(bt_api_parse_t *parse)
     }
     if (tools->required && parse->request->continues_final) {
         return bt_api_refuse(parse, "tool_choice",
-                             "tool_choice cannot ask for a call where "
-                             "continue_final_message goes on with a text");
+                             "tool_choice cannot ask for a call where the "
+                             "answer goes on with a last message of the "
+                             "assistant");
     }
     return BT_OK;
 }

@@ -139,8 +139,8 @@ static void invalid_tools_are_refused(void **state)
             "{'messages': [{'role': 'assistant', 'content': 'b'}], " FG
             ", 'tool_choice': 'required', 'continue_final_message': true}",
             "tool_choice",
-            "tool_choice cannot ask for a call where continue_final_message "
-            "goes on with a text");
+            "tool_choice cannot ask for a call where the answer goes on with a "
+            "last message of the assistant");
 }
 
 static void tool_calls_and_results_in_messages_are_kept(void **state)
