@@ -472,6 +472,26 @@ static item_t last_item(const stream_t *s)
     }
 }
 
+/* Writes new input of a custom tool. @param [in] last  there is no more */
+static void say_input(stream_t *s, const item_t *item, bool last)
+{
+    const bt_strbuf_t *const arguments = &item->call->arguments;
+    bt_strbuf_t text;
+
+    bt_strbuf_init(&text, INPUT_LIMIT);
+    bt_custom_input_read(&s->at->input, arguments->data, arguments->len, last,
+                         &text);
+    if (bt_strbuf_status(&text) != BT_OK) {
+        s->out->status = bt_strbuf_status(&text);
+    } else if (text.len > 0) {
+        bt_json_strn(open_item_event(s, "response.custom_tool_call_input.delta",
+                                     item, true, false),
+                     "delta", text.data, text.len);
+        close_event(s);
+    }
+    bt_strbuf_fini(&text);
+}
+
 /* Ends the open item.
  * @param is_last no item follows */
 static void close_item(stream_t *s, bool is_last)
@@ -485,6 +505,9 @@ static void close_item(stream_t *s, bool is_last)
     item = last_item(s);
     item.finish = end_of(item.kind, s->whole, is_last);
     if (item.kind == BT_API_ITEM_CALL) {
+        if (is_custom(&item)) {
+            say_input(s, &item, true); /* an escape that was cut */
+        }
         json = open_item_event(s,
                                is_custom(&item)
                                    ? "response.custom_tool_call_input.done"
@@ -542,26 +565,6 @@ static void say(stream_t *s, bt_api_item_kind_t kind, const char *text,
     put_text_event(s, words[kind].delta, &item, "delta", text, bytes);
 }
 
-/* Writes new input of a custom tool. */
-static void say_input(stream_t *s, const item_t *item)
-{
-    const bt_strbuf_t *const arguments = &item->call->arguments;
-    bt_strbuf_t text;
-
-    bt_strbuf_init(&text, INPUT_LIMIT);
-    bt_custom_input_read(&s->at->input, arguments->data, arguments->len, false,
-                         &text);
-    if (bt_strbuf_status(&text) != BT_OK) {
-        s->out->status = bt_strbuf_status(&text);
-    } else if (text.len > 0) {
-        bt_json_strn(open_item_event(s, "response.custom_tool_call_input.delta",
-                                     item, true, false),
-                     "delta", text.data, text.len);
-        close_event(s);
-    }
-    bt_strbuf_fini(&text);
-}
-
 /* Writes new arguments of the open call.
  * @param from  bytes of them that were sent */
 static void say_arguments(stream_t *s, size_t from)
@@ -573,7 +576,7 @@ static void say_arguments(stream_t *s, size_t from)
         return;
     }
     if (is_custom(&item)) {
-        say_input(s, &item);
+        say_input(s, &item, false);
         return;
     }
     bt_json_strn(open_item_event(s, "response.function_call_arguments.delta",

@@ -254,12 +254,41 @@ static void events_of_calls_follow_one_another(void **state)
     free_calls(&g);
 }
 
+/* max_tokens cut the input within an escape: deltas are what .done has. */
+static void deltas_of_a_cut_input_are_all_of_it(void **state)
+{
+    growing_t g = {.text = "",
+                   .thought = "",
+                   .names = {"c"},
+                   .arguments = {"{\"input\": \"x\\u00"},
+                   .n_calls = 1};
+    bt_api_choice_t piece = whole_of(&g, BT_FINISH_LENGTH);
+    bt_api_events_t events = {0};
+    bt_strbuf_t out, types, deltas;
+
+    (void)state;
+    bt_strbuf_init(&out, 1 << 20);
+    bt_strbuf_init(&types, 4096);
+    bt_strbuf_init(&deltas, 4096);
+    piece.whole = piece.whole_thought = "";
+    piece.is_cut_call = true;
+    bt_api_write_events(&answer, &piece, &usage, &events, &out);
+    summarize(out.data, &types, &deltas);
+    assert_string_equal(deltas.data, "x|\xEF\xBF\xBDu00|");
+    holds(&out, "\"input\":\"x\xEF\xBF\xBDu00\"}");
+    bt_strbuf_fini(&types);
+    bt_strbuf_fini(&deltas);
+    bt_strbuf_fini(&out);
+    free_calls(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(items_stand_in_the_order_of_the_text),
         BT_TEST(every_finish_has_its_status),
         BT_TEST(events_of_calls_follow_one_another),
+        BT_TEST(deltas_of_a_cut_input_are_all_of_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
