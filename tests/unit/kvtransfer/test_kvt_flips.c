@@ -215,6 +215,12 @@ static uint64_t n_refused(const pair_t *pair, target_t target)
     }
 }
 
+/** Whether a flip in it ends its region and transfer as corrupt. */
+static bool ends_corrupt(target_t target)
+{
+    return (target == FLIP_DATA) || (target == FLIP_LANDED);
+}
+
 /** A region's life; the flip may come in it. */
 static void live(pair_t *pair, track_t *t, life_t life)
 {
@@ -239,6 +245,9 @@ static void live(pair_t *pair, track_t *t, life_t life)
             fail_msg("%s: a flip in a %s went unseen", pair->kind->name,
                      target_names[flip.target]);
         }
+    }
+    if (flip.flipped && ends_corrupt(flip.target)) {
+        PAIR_UNTIL(pair, over(t)); /* however long the refusal takes */
     }
     /* What was dropped is missing for ever, or is said again. */
     for (int i = 0; (i < 20) && !over(t); i++) {
@@ -349,7 +358,7 @@ static bool one_flip(pair_t *pair, target_t target, uint32_t n_messages)
         flip.armed = false;
         return false;
     }
-    if ((target == FLIP_DATA) || (target == FLIP_LANDED)) {
+    if (ends_corrupt(target)) {
         assert_int_equal(n_refused(pair, target), before + 1);
     } else {
         /* A starved link is given up and made anew; what was under way is
@@ -357,7 +366,7 @@ static bool one_flip(pair_t *pair, target_t target, uint32_t n_messages)
         assert_true(n_refused(pair, target) > before);
     }
     assert_true((target == FLIP_MESSAGE) || (t->done == 0));
-    if ((target == FLIP_DATA) || (target == FLIP_LANDED)) {
+    if (ends_corrupt(target)) {
         assert_int_equal(t->region_status, BT_ERR_CORRUPT);
         assert_int_equal(t->xfer_status, BT_ERR_CORRUPT);
     }
