@@ -13,7 +13,8 @@ long_stages=(soak valgrind ubsan fuzz debian13)
 declare -A budgets=([lint]=25 [gcc]=430 [clang]=45 [asan]=420
                     [integration]=540 [clients]=240 [tsan]=100)
 declare -A long_budgets=([integration]=3000 [soak]=2000 [valgrind]=900 [ubsan]=900 [fuzz]=1500 [debian13]=1200)
-rows=() # of the table: stage, passed, failed, skipped, seconds, budget
+rows=()     # of the table: stage, passed, failed, skipped, seconds, budget
+failures=() # lines that name what failed and the error, printed again at the end
 
 n_passed=0
 n_failed=0
@@ -40,6 +41,16 @@ add() {
     n_skipped=$((n_skipped + $3))
 }
 
+# What names a failed test or its error: cmocka, Python, the sanitizers.
+error_line='^not ok|^ *\[ +(ERROR|LINE) +\]|^ *[A-Za-z_.]*(Error|Exception)(:|$)|Sanitizer: |runtime error: |^it ended by signal'
+
+# keep_failures LOG: its lines of that kind, the last of each failed test's.
+keep_failures() {
+    local lines
+    mapfile -t lines < <(grep -aE "$error_line" "$1" | awk '!seen[$0]++' | cut -c 1-400 | tail -n 40)
+    failures+=(${lines[@]+"${lines[@]}"})
+}
+
 # add_log LOG: what stands in its last line "N passed, N failed, N skipped", but
 # for empty ones, which libraries print as they end. A run that did not get so far
 # has failed.
@@ -51,10 +62,13 @@ add_log() {
         say "not ok: no total in $1; its end:"
         tail -n 40 "$1" >&2
         add 0 1 0
+        failures+=("not ok: no total in $1")
+        keep_failures "$1"
         return
     fi
     # shellcheck disable=SC2086
     add $counts
+    [ "$(cut -d ' ' -f 2 <<<"$counts")" -eq 0 ] || keep_failures "$1"
 }
 
 # check NAME LOG COMMAND...: one test that is a command.
@@ -68,6 +82,7 @@ check() {
     say "not ok $name:"
     show_log "$log"
     add 0 1 0
+    failures+=("not ok $name")
     return 1
 }
 
@@ -565,6 +580,7 @@ test_main() {
     fi
 
     say "logs in $logs, $(((SECONDS - start) / 60)) min $(((SECONDS - start) % 60)) s"
+    [ ${#failures[@]} -eq 0 ] || printf '%s\n' "failed:" "${failures[@]}"
     print_table $((SECONDS - start)) ${chosen[@]+"${chosen[@]}"}
     printf '%d passed, %d failed, %d skipped\n' \
         "$n_passed" "$n_failed" "$n_skipped"

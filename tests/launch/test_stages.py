@@ -162,6 +162,27 @@ class StagesTest(unittest.TestCase):
         self.assertEqual(lines[-1], "7 passed, 0 failed, 1 skipped")
         self.assertEqual(len(lines), 6)
 
+    def test_failures_are_told_again_with_their_errors_before_the_table(self):
+        with open(os.path.join(self.folder, "unit.txt"), "w") as file:
+            file.write("ok a: first\nnot ok a: second\n--- a: FAIL, exit status 1\n"
+                       "    [ RUN      ] second\n    [  ERROR   ] --- 0x1 != 0x2\n"
+                       "    [   LINE   ] --- ../a.c:7: error: Failure!\n1 passed, 1 failed, 0 skipped\n")
+        with open(os.path.join(self.folder, "client.log"), "w") as file:
+            file.write("Traceback (most recent call last):\n  File \"a.py\"\nAssertionError: 3\nnot ok test_b (0.1 s)\n"
+                       "ok test_c (0.2 s)\n1 passed, 1 failed, 0 skipped\n")
+        with open(os.path.join(self.folder, "well.log"), "w") as file:
+            file.write("KeyError: of a program that has it printed\n1 passed, 0 failed, 0 skipped\n")
+        status, lines, said = self.run_stages(
+            "stage_gcc() { add_log $build/unit.txt; check build-x $build/x.log false || true; }\n"
+            "stage_clients() { add_printed client; add_printed well; }\nlogs=$build", "gcc", "clients")
+        self.assertEqual(status, 1, said)
+        self.assertEqual(lines[:8], [
+            "failed:", "not ok a: second", "    [  ERROR   ] --- 0x1 != 0x2",
+            "    [   LINE   ] --- ../a.c:7: error: Failure!", "not ok build-x", "AssertionError: 3",
+            "not ok test_b (0.1 s)", lines[7]])
+        self.assertEqual(lines[7].split()[:2], ["stage", "passed"])
+        self.assertEqual(lines[-1], "3 passed, 3 failed, 0 skipped")
+
     def test_every_stage_has_a_budget_and_the_whole_is_30_minutes(self):
         status, lines, said = self.run_stages(
             'for stage in "${stages[@]}"; do\n'
