@@ -166,8 +166,11 @@ set_up_gcc() {
 stage_gcc() {
     set_up_gcc || return 0
     compile gcc || return 0
-    # The clients have a stage of their own, which installs them.
-    run_meson gcc gcc --no-suite clients
+    # The clients have a stage of their own, which installs them. Unit tests run
+    # under the sanitizers, where they find more; with --long here as well.
+    local others=(--no-suite clients)
+    [ "$long" = yes ] || others+=(--no-suite unit --no-suite process)
+    run_meson gcc gcc "${others[@]}"
 }
 
 stage_clang() {
