@@ -724,8 +724,11 @@ bt_status_t bt_batch_begin(bt_batches_t *all, const bt_batch_params_t *params,
     if (status != BT_OK) {
         bt_strbuf_fini(&m->params);
         bt_free(m);
-        bt_api_error_set(error_p, (status == BT_ERR_TOO_LARGE) ? 413 : 503,
-                         NULL, "the store has no space for this batch");
+        if (bt_store_refusal(status) == NULL) {
+            return bt_api_error_no_memory(error_p);
+        }
+        bt_api_error_set(error_p, (status == BT_ERR_BUSY) ? 503 : 413, NULL,
+                         "%s", bt_store_refusal(status));
         return status;
     }
     m->all = all;

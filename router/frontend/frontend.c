@@ -80,6 +80,7 @@ bt_store_config_t bt_frontend_store_config(const bt_config_t *config)
                            ? config->store_tenant_limit_bytes
                            : (has_tenants ? limit / 2 : limit),
         .ttl_s = config->store_ttl_s,
+        .has_spaces = has_tenants,
     };
 }
 

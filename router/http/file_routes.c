@@ -350,14 +350,9 @@ static bt_status_t reserve(bt_http_request_t *r, bt_store_t *store,
     const bt_status_t status = bt_store_put_begin(
         store, BT_STORE_FILE, space_of(r), bytes, bt_unix_us(), put_p);
 
-    if (status == BT_ERR_TOO_LARGE) {
-        bt_http_request_error(r, 413, "file",
-                              "your files leave no room for this one "
-                              "(--store-tenant-limit): delete some of them");
-    } else if (status == BT_ERR_BUSY) {
-        bt_http_request_error(r, 503, "file",
-                              "the server has no room for this file now "
-                              "(--store-limit), try again later");
+    if (bt_store_refusal(status) != NULL) {
+        bt_http_request_error(r, (status == BT_ERR_BUSY) ? 503 : 413, "file",
+                              "%s", bt_store_refusal(status));
     } else if (status != BT_OK) {
         bt_http_request_fail_for_memory(r);
     }

@@ -27,6 +27,48 @@ static void part_name(const bt_store_put_t *put, char name[BT_STORE_NAME_BYTES])
     snprintf(name, BT_STORE_NAME_BYTES, "%s" BT_STORE_PART, put->object->id);
 }
 
+const char *bt_store_refusal(bt_status_t status)
+{
+    switch (status) {
+    case BT_ERR_TOO_LARGE:
+        return "your files and batches leave no room for this one "
+               "(--store-tenant-limit): delete some of them";
+    case BT_ERR_OVERFLOW:
+        return "your files and batches are as many as one tenant may have, a "
+               "sixteenth of as many as the store (65536 in all) has left: "
+               "delete some of them";
+    case BT_ERR_BUSY:
+        return "the server has no room for this now (--store-limit, or 65536 "
+               "files and batches), try again later";
+    default:
+        return NULL;
+    }
+}
+
+_Static_assert((BT_STORE_SHARE == 16) && (BT_STORE_MAX_OBJECTS == 65536),
+               "bt_store_refusal() says so");
+
+/* @retval BT_ERR_TOO_LARGE, BT_ERR_OVERFLOW, BT_ERR_BUSY */
+static bt_status_t find_room(const bt_store_t *store,
+                             const bt_store_space_t *space, uint64_t bytes)
+{
+    const uint32_t n = store->n_objects + store->n_puts;
+    const uint32_t n_free =
+        (n < store->limit_objects) ? store->limit_objects - n : 0;
+
+    if (bytes > bt_store_headroom(store->space_bytes, space->used_bytes)) {
+        return BT_ERR_TOO_LARGE;
+    }
+    if ((bytes > bt_store_headroom(store->limit_bytes, store->used_bytes)) ||
+        (n_free == 0)) {
+        return BT_ERR_BUSY;
+    }
+    return (store->has_spaces &&
+            ((space->n_objects + space->n_puts) * BT_STORE_SHARE >= n_free))
+               ? BT_ERR_OVERFLOW
+               : BT_OK;
+}
+
 bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
                                const char *space_name, uint64_t bytes,
                                uint64_t now_us, bt_store_put_t **put_p)
@@ -34,6 +76,7 @@ bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
     const uint64_t most = UINT64_MAX / 4;
     bt_store_space_t *space;
     bt_store_put_t *put;
+    bt_status_t status;
     uint64_t cost;
 
     if (bytes > most) {
@@ -44,14 +87,9 @@ bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
     if (space == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    if (cost > bt_store_headroom(store->space_bytes, space->used_bytes)) {
+    if ((status = find_room(store, space, cost)) != BT_OK) {
         bt_store_space_leave(store, space);
-        return BT_ERR_TOO_LARGE;
-    }
-    if ((cost > bt_store_headroom(store->limit_bytes, store->used_bytes)) ||
-        (store->n_objects + store->n_puts >= BT_STORE_MAX_OBJECTS)) {
-        bt_store_space_leave(store, space);
-        return BT_ERR_BUSY;
+        return status;
     }
     put = bt_calloc(1, sizeof(*put));
     if (put != NULL) {

@@ -566,6 +566,10 @@ bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
     store->limit_bytes = config->limit_bytes;
     store->space_bytes = config->space_bytes;
     store->ttl_s = config->ttl_s;
+    store->limit_objects = (config->limit_objects > 0) ? config->limit_objects
+                                                       : BT_STORE_MAX_OBJECTS;
+    store->has_spaces = config->has_spaces;
+    BT_ASSERT(store->limit_objects <= BT_STORE_MAX_OBJECTS);
     store->last_us = now_us;
     store->look_s = UINT64_MAX;
     bt_list_init(&store->spaces);

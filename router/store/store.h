@@ -42,6 +42,9 @@
 #define BT_STORE_LABEL_BYTES 1024
 #define BT_STORE_CHUNK_BYTES ((size_t)64 << 10)
 #define BT_STORE_MAX_OBJECTS 65536u
+/** Part of the free objects that one space may have, where there are several.
+ */
+#define BT_STORE_SHARE 16u
 /** Bytes by which each object counts more than its own. */
 #define BT_STORE_OBJECT_BYTES 4096u
 
@@ -63,7 +66,12 @@ typedef struct bt_store_config {
     const char *munge_socket; /**< for a key that is a credential */
     uint64_t limit_bytes;     /**< limit on all objects */
     uint64_t space_bytes;     /**< limit on those of one space */
-    uint32_t ttl_s;           /**< longest life of an object */
+    uint32_t limit_objects;   /**< limit on their number; 0:
+                                   BT_STORE_MAX_OBJECTS, which is the most */
+    bool has_spaces; /**< several spaces: one that has a BT_STORE_SHARE-th as
+                          many objects as are free gets no more of them, so
+                          that others always can */
+    uint32_t ttl_s;  /**< longest life of an object */
 } bt_store_config_t;
 
 /** Object; read only, and owned by the store and by who has a reference. */
@@ -154,6 +162,7 @@ void bt_store_release_journal(bt_store_t *store, bt_stored_t *object);
  * @param [in]  bytes  at most; what it does not use is given back at the end
  * @param [out] put_p  bt_store_put_end() is due
  * @retval BT_ERR_TOO_LARGE  the space has no room for it
+ * @retval BT_ERR_OVERFLOW   the space has as many objects as it may have
  * @retval BT_ERR_BUSY       the store has no room for it
  * @retval BT_ERR_NO_MEMORY
  */
@@ -162,6 +171,9 @@ BT_MUST_CHECK bt_status_t bt_store_put_begin(bt_store_t *store,
                                              const char *space, uint64_t bytes,
                                              uint64_t now_us,
                                              bt_store_put_t **put_p);
+/** Returns why a put was refused, for a client: one sentence, with the limit's
+ *  name. NULL: not for lack of room */
+const char *bt_store_refusal(bt_status_t status);
 /** Returns the id that the object will have. */
 const char *bt_store_put_id(const bt_store_put_t *put);
 /** Sets label and life, before the first byte; any thread.

@@ -34,6 +34,8 @@ struct bt_store {
     bt_store_folder_t folder;
     uint64_t limit_bytes, space_bytes;
     uint32_t ttl_s;
+    uint32_t limit_objects;
+    bool has_spaces;
     bt_list_t spaces;
     bt_list_t *buckets; /* owned */
     bt_hmap_t by_id;

@@ -302,6 +302,7 @@ static const char *tool_format = "auto";
 static const char *api_keys = "";
 static const char *tenant_header = "";
 static const char *store_path = "";
+static uint64_t store_limit = 1u << 20;
 static const char *template_option = "chatml";
 /* On a slow machine any text would go to the pool now and then. */
 static uint64_t inline_us = UINT32_MAX;
@@ -395,7 +396,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.store = store_path;
     w->config.store_key = "";
     w->config.munge_socket = "";
-    w->config.store_limit_bytes = 1u << 20;
+    w->config.store_limit_bytes = store_limit;
     w->config.store_ttl_s = 2592000;
     w->config.vertex_health_route = "";
     w->config.vertex_predict_route = "";

@@ -264,23 +264,34 @@ static const char keys[] =
     "key b blake2b:"
     "b403ac760ffbe9c42139816644770e85e55a2b13822d72508807979399f87ca8\n";
 
-static void tenant_never_sees_files_of_another(void **state)
-{
-    static const bt_http_method_t methods[] = {BT_HTTP_GET, BT_HTTP_HEAD,
-                                               BT_HTTP_DELETE};
-    char keys_path[] = "/tmp/baton-test-keys-XXXXXX";
-    const int fd = mkstemp(keys_path);
-    world_t *w = &world;
-    char path[64], content[80], query[128];
-    bt_exchange_t ex;
+static char keys_path[64];
 
-    (void)state;
+/* Opens a world with two tenants. */
+static void open_shared_world(world_t *w)
+{
+    int fd;
+
+    snprintf(keys_path, sizeof(keys_path), "/tmp/baton-test-keys-XXXXXX");
+    fd = mkstemp(keys_path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, keys, sizeof(keys) - 1),
                      (ssize_t)sizeof(keys) - 1);
     close(fd);
     api_keys = keys_path;
     open_world(w);
+    unlink(keys_path);
+}
+
+static void tenant_never_sees_files_of_another(void **state)
+{
+    static const bt_http_method_t methods[] = {BT_HTTP_GET, BT_HTTP_HEAD,
+                                               BT_HTTP_DELETE};
+    world_t *w = &world;
+    char path[64], content[80], query[128];
+    bt_exchange_t ex;
+
+    (void)state;
+    open_shared_world(w);
     upload_path(w, "first-key", path);
     snprintf(content, sizeof(content), "%s/content", path);
     for (size_t i = 0; i < BT_ARRAY_LEN(methods); i++) {
@@ -298,8 +309,38 @@ static void tenant_never_sees_files_of_another(void **state)
     assert_int_equal(ex.status, 401);
     call(w, &ex, BT_HTTP_GET, "first-key", content, NULL);
     assert_string_equal(ex.out, "{}\n{}\n");
-    unlink(keys_path);
     close_world(w);
+}
+
+/* However many small files one has. */
+static void tenant_leaves_files_to_others(void **state)
+{
+    static bt_store_put_t *puts[5000];
+    world_t *w = &world;
+    bt_exchange_t ex;
+    size_t n = 0;
+
+    (void)state;
+    store_limit = 1u << 30;
+    open_shared_world(w);
+    while (bt_store_put_begin(w->front.store, BT_STORE_FILE, "a", 0,
+                              bt_unix_us(), &puts[n]) == BT_OK) {
+        n++;
+        assert_true(n < BT_ARRAY_LEN(puts));
+    }
+    assert_int_equal(n, 3856); /* 16 * 3856 >= 65536 - 3856 */
+    upload(w, &ex, "first-key", UPLOAD);
+    assert_int_equal(ex.status, 413);
+    has(&ex, "as many as one tenant may have, a sixteenth");
+    upload(w, &ex, "second-key", UPLOAD);
+    assert_int_equal(ex.status, 200);
+    while (n > 0) {
+        assert_null(bt_store_put_end(puts[--n]));
+    }
+    upload(w, &ex, "first-key", UPLOAD);
+    assert_int_equal(ex.status, 200);
+    close_world(w);
+    store_limit = 1u << 20;
 }
 
 static void server_without_folder_names_the_option(void **state)
@@ -453,6 +494,7 @@ int main(void)
         BT_TEST(list_is_cut_into_pages),
         BT_TEST(list_parameters_are_refused_by_name),
         BT_TEST(tenant_never_sees_files_of_another),
+        BT_TEST(tenant_leaves_files_to_others),
         BT_TEST(server_without_folder_names_the_option),
         BT_TEST(methods_are_those_of_the_path),
         BT_TEST(room_is_bounded_and_comes_back),

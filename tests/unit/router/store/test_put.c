@@ -57,6 +57,58 @@ static void space_and_store_have_limits(void **state)
     folder_fini(&f);
 }
 
+/* Begins puts of empty objects until one is refused. */
+static bt_status_t fill(folder_t *f, const char *space, bt_store_put_t **puts,
+                        uint32_t *n_p)
+{
+    bt_status_t status;
+
+    while ((status = begin(f, space, 0, &puts[*n_p])) == BT_OK) {
+        *n_p += 1;
+    }
+    return status;
+}
+
+/* A space takes a part of what is free, committed or not; without other spaces
+ * it takes all. */
+static void space_leaves_objects_to_others(void **state)
+{
+    bt_store_put_t *puts[64], *put;
+    uint32_t n = 0, before;
+    folder_t f;
+
+    (void)state;
+    folder_init(&f);
+    f.config.limit_objects = 64;
+    f.config.has_spaces = true;
+    folder_open(&f);
+    /* 3 * 16 < 61, and 4 * 16 > 60 */
+    assert_int_equal(fill(&f, "a", puts, &n), BT_ERR_OVERFLOW);
+    assert_int_equal(n, 4);
+    assert_int_equal(bt_store_put_commit(puts[--n]), BT_OK);
+    assert_non_null(bt_store_put_end(puts[n]));
+    assert_int_equal(begin(&f, "a", 0, &put), BT_ERR_OVERFLOW);
+    for (int i = 0; i < 24; i++) {
+        char space[] = {(char)('b' + i), '\0'};
+
+        before = n;
+        assert_int_equal(fill(&f, space, puts, &n), BT_ERR_OVERFLOW);
+        assert_true(n > before);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        assert_null(bt_store_put_end(puts[i]));
+    }
+    f.config.has_spaces = false;
+    folder_reopen(&f);
+    n = 0;
+    assert_int_equal(fill(&f, "a", puts, &n), BT_ERR_BUSY);
+    assert_int_equal(n, 63); /* and the one that is there */
+    for (uint32_t i = 0; i < n; i++) {
+        assert_null(bt_store_put_end(puts[i]));
+    }
+    folder_fini(&f);
+}
+
 static void put_takes_no_more_than_it_reserved(void **state)
 {
     bt_store_put_t *put;
@@ -195,6 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(space_and_store_have_limits),
+        BT_TEST(space_leaves_objects_to_others),
         BT_TEST(put_takes_no_more_than_it_reserved),
         BT_TEST(label_has_a_limit),
         BT_TEST(write_that_fails_leaves_no_file),
