@@ -145,6 +145,7 @@ static bt_batch_t *make_batch(bt_batches_t *all, const char *space,
 void bt_batch_drop_work(bt_batch_t *b)
 {
     bt_batch_drop_lines(b);
+    bt_batch_end_check(b);
     free_results(&b->results);
     free_results(&b->saving);
     free_lines(&b->fresh);
@@ -302,14 +303,19 @@ static void handle_failure(bt_batch_t *b)
 
 static void validated(bt_batch_t *b)
 {
-    if (b->status == BT_BATCH_CANCELLING) {
-        bt_batches_wake(b->all);
+    if ((b->status != BT_BATCH_VALIDATING) || (b->job_status != BT_OK)) {
+        bt_batch_end_check(b);
+        bt_batch_input_close(b);
+    }
+    if (b->status != BT_BATCH_VALIDATING) {
+        bt_batches_wake(b->all); /* cancelled meanwhile */
         return;
     }
     if (b->job_status != BT_OK) {
         handle_failure(b);
         return;
     }
+    bt_batch_take_check(b);
     if (b->errors != NULL) {
         fail_at_once(b);
         return;

@@ -3,8 +3,9 @@
  *
  * Shared by the files of batches only: batch.c (all of them, and the life of
  * one), batch_end.c (the files of its results), batch_state.c (what is kept of
- * it), batch_disk.c (jobs of the pool), batch_run.c (lines as requests),
- * batch_line.c (a line as text).
+ * it), batch_disk.c (jobs of the pool), batch_input.c and batch_check.c (the
+ * lines of the input), batch_run.c (lines as requests), batch_line.c (a line as
+ * text).
  */
 #ifndef BT_ROUTER_BATCH_BATCH_PRIV_H
 #define BT_ROUTER_BATCH_BATCH_PRIV_H
@@ -19,6 +20,8 @@
 #define BT_BATCH_RETRY_US    1000000u /* after a failure of the disk */
 #define BT_BATCH_AHEAD       32u      /* lines read ahead of those that run */
 #define BT_BATCH_AHEAD_BYTES ((size_t)4 << 20)
+#define BT_BATCH_SLICE_BYTES ((size_t)1 << 20) /* of a file, for one job */
+#define BT_BATCH_AROUND_BODY ((size_t)8 << 10) /* of a line, at most */
 
 /* Endpoint of a batch. */
 typedef struct bt_batch_endpoint {
@@ -44,7 +47,17 @@ typedef struct bt_batch_line {
     uint32_t index; /* from 0 */
     char *custom_id;
     bt_strbuf_t body;
+    const char *refusal; /* why it is answered 400 without a request; NULL */
 } bt_batch_line_t;
+
+/* Line as the input has it. */
+typedef struct bt_batch_text {
+    const char *text;
+    size_t bytes;
+    bool is_cut; /* it is longer than a line may be: its beginning */
+} bt_batch_text_t;
+
+typedef struct bt_batch_check bt_batch_check_t; /* batch_check.c */
 
 /* Result of a line: a record of the journal, 'R', index (u32), whether it
  * succeeded (u8), and the line of the output or the error file. */
@@ -100,6 +113,7 @@ struct bt_batch {
     /* One job at a time; what it has is its own until it is done. */
     bt_pool_job_t job;
     bool has_job;
+    bool goes_on; /* the job is to be posted again */
     bt_status_t job_status;
     void (*next)(bt_batch_t *batch);
     bt_store_journal_t *journal; /* NULL: ended */
@@ -108,6 +122,8 @@ struct bt_batch {
     bt_strbuf_t partial;         /* beginning of the next line */
     const char *chunk;           /* rest of what the reader gave */
     size_t chunk_bytes;
+    size_t slice_bytes;      /* read by this job */
+    bt_batch_check_t *check; /* owned; NULL: none is under way */
     uint32_t next_index,
         next_number;       /* of lines; without and with empty ones */
     bool is_read;          /* all lines were read */
@@ -181,22 +197,27 @@ typedef struct bt_batch_fault {
     char code[BT_BATCH_CODE_BYTES];
     const char *param; /* NULL: none */
     char why[BT_BATCH_WHY_BYTES];
+    const char *refusal; /* static */
 } bt_batch_fault_t;
 
 /* Reads a line.
+ * @param [in]  most       bytes of a body
  * @param [out] custom_id  its bytes and a zero
  * @param [out] body       the request's body, a copy; NULL: not wanted
- * @retval BT_ERR_INVALID_PARAM (fault_p is filled), BT_ERR_NO_MEMORY */
+ * @retval BT_ERR_INVALID_PARAM  it is none: code, param and why are filled
+ * @retval BT_ERR_TOO_LARGE      it has a custom_id, and is answered 400:
+ *     refusal is filled, body is not
+ * @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_batch_line_parse(
-    const char *text, size_t bytes, const bt_batch_endpoint_t *endpoint,
-    char custom_id[BT_BATCH_ID_CHARS + 1], bt_strbuf_t *body,
+    const bt_batch_text_t *line, const bt_batch_endpoint_t *endpoint,
+    size_t most, char custom_id[BT_BATCH_ID_CHARS + 1], bt_strbuf_t *body,
     bt_batch_fault_t *fault_p);
-/* Makes the result of a line that was answered. NULL: no memory
- * @param [in] answer  JSON */
-bt_batch_result_t *bt_batch_result_answer(const bt_batch_line_t *line,
-                                          const char *request_id,
-                                          int http_status, const char *answer,
-                                          size_t answer_bytes);
+/* Makes the result of a line that was answered.
+ * @param [in] answer  JSON
+ * @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_batch_result_answer(
+    const bt_batch_line_t *line, const char *request_id, int http_status,
+    const char *answer, size_t answer_bytes, bt_batch_result_t **result_p);
 /* Appends a line of the error file for one that did not run. */
 void bt_batch_write_unanswered(const char *custom_id, const char *code,
                                const char *why, bt_strbuf_t *out);
@@ -214,8 +235,11 @@ void bt_batch_forget_stale(bt_batch_t *batch);
 /* Reads what is kept of a batch, at the start; blocks.
  * @retval BT_ERR_CORRUPT, BT_ERR_IO, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_batch_load(bt_batch_t *batch);
-/* Each posts a job, whose done() calls next(). */
-void bt_batch_validate(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
+/* Posts a job, whose done() calls next(). While the job says that it goes on,
+ * it is posted again instead, so that jobs of others have their turn. */
+void bt_batch_post(bt_batch_t *batch, void (*run)(bt_pool_job_t *job),
+                   void (*next)(bt_batch_t *batch));
+/* Each posts a job. */
 /* Appends results, and reads lines if there are few. */
 void bt_batch_work(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
 /* Writes output and error file, then the last state.
@@ -226,6 +250,29 @@ void bt_batch_finalize(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
 void bt_batch_save(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
 /* Closes reader and journal. */
 void bt_batch_close_files(bt_batch_t *batch);
+
+/* ---- batch_input.c ---- */
+
+/* Opens the input at its first line, unless it is open.
+ * @retval BT_ERR_NOT_FOUND, BT_ERR_CORRUPT, BT_ERR_IO, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_batch_input_open(bt_batch_t *batch);
+void bt_batch_input_close(bt_batch_t *batch);
+/* Reads the next line that is not empty, with its end.
+ * @param [out] line  valid until the next call
+ * @retval BT_ERR_NOT_FOUND  there are no more
+ * @retval BT_ERR_CORRUPT, BT_ERR_IO, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_batch_input_next(bt_batch_t *batch,
+                                              bt_batch_text_t *line);
+
+/* ---- batch_check.c ---- */
+
+/* Posts a job that checks all lines; it ends early once the batch is not
+ * VALIDATING any more. In next() either of the other two is due. */
+void bt_batch_validate(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
+/* Takes over what the check found: errors, or how many lines there are. */
+void bt_batch_take_check(bt_batch_t *batch);
+/* Forgets what it found. */
+void bt_batch_end_check(bt_batch_t *batch);
 
 /* ---- batch_run.c ---- */
 

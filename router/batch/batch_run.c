@@ -32,21 +32,26 @@ static line_request_t *of(bt_request_t *request)
 #define LEFT 499 /* of a line that was given up, as for clients that leave */
 
 /* Writes a try of a line into the access log: its way is that of its batch. */
-static void log_try(const line_request_t *r, int http_status)
+static void log_line(const bt_batch_t *b, const char *id,
+                     const bt_request_facts_t *facts, uint64_t start_us,
+                     int http_status)
 {
-    const bt_batch_t *b = r->batch;
     char path[sizeof("/v1/batches/") + BT_STORE_ID_BYTES];
     bt_access_t access = {
-        .id = r->id,
+        .id = id,
         .method = "BATCH",
         .route = b->endpoint->path,
         .path = path,
-        .tenant = r->base.tenant->name,
+        .tenant = b->tenant->name,
     };
 
     snprintf(path, sizeof(path), "/v1/batches/%s", b->object->id);
-    bt_request_log_only(b->all->front, &access, &r->base.facts,
-                        r->base.start_us, http_status);
+    bt_request_log_only(b->all->front, &access, facts, start_us, http_status);
+}
+
+static void log_try(const line_request_t *r, int http_status)
+{
+    log_line(r->batch, r->id, &r->base.facts, r->base.start_us, http_status);
 }
 
 /* Ends a request whose line was taken from it, or is dropped. */
@@ -82,42 +87,74 @@ static void again(line_request_t *r, const bt_api_error_t *error)
     r->line = NULL;
 }
 
-/* Keeps the answer of a line; without memory for it, the line runs again. */
-static void keep(line_request_t *r, int http_status, const bt_strbuf_t *out)
+/* Keeps the answer of a line. @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY */
+static bt_status_t keep_answer(bt_batch_t *b, const bt_batch_line_t *line,
+                               const char *id, int http_status,
+                               const bt_strbuf_t *out)
 {
-    bt_batch_t *b = r->batch;
     bt_batch_result_t *result = NULL;
+    bt_status_t status = bt_strbuf_status(out);
 
-    if (bt_strbuf_status(out) == BT_OK) {
-        result = bt_batch_result_answer(r->line, r->id, http_status,
+    if (status == BT_OK) {
+        status = bt_batch_result_answer(line, id, http_status,
                                         (out->len > 0) ? out->data : "{}",
-                                        (out->len > 0) ? out->len : 2);
+                                        (out->len > 0) ? out->len : 2, &result);
     }
-    if (result == NULL) {
-        const bt_api_error_t none = {.retry_after_s = 1};
+    if (status == BT_OK) {
+        b->results_bytes += result->record.len;
+        bt_list_push_back(&b->results, &result->link);
+    }
+    return status;
+}
 
-        again(r, &none);
-        return;
+/* Keeps an error as the answer of a line. */
+static bt_status_t keep_error(bt_batch_t *b, const bt_batch_line_t *line,
+                              const char *id, const bt_api_error_t *error)
+{
+    bt_status_t status;
+    bt_strbuf_t out;
+
+    bt_strbuf_init(&out, 65536);
+    bt_api_write_error(b->endpoint->dialect, error, &out);
+    status = keep_answer(b, line, id, error->http_status, &out);
+    bt_strbuf_fini(&out);
+    return status;
+}
+
+/* Without memory for its answer, a line runs again; one that is too large never
+ * gets another. */
+static void keep(line_request_t *r, const bt_api_error_t *error,
+                 const bt_strbuf_t *out)
+{
+    static const bt_api_error_t later = {.retry_after_s = 1};
+    bt_api_error_t large = {0};
+    bt_status_t status = (error != NULL)
+                             ? keep_error(r->batch, r->line, r->id, error)
+                             : keep_answer(r->batch, r->line, r->id, 200, out);
+
+    if (status == BT_ERR_TOO_LARGE) {
+        bt_api_error_set(&large, 400, NULL,
+                         "the answer is more than the %u bytes that one has "
+                         "room for",
+                         BT_ANSWER_LIMIT);
+        status = keep_error(r->batch, r->line, r->id, &large);
     }
-    b->results_bytes += result->record.len;
-    bt_list_push_back(&b->results, &result->link);
+    if (status != BT_OK) {
+        again(r, &later);
+    }
 }
 
 static void on_error(bt_request_t *request, const bt_api_error_t *error)
 {
     line_request_t *r = of(request);
     const int status = error->http_status;
-    bt_strbuf_t out;
 
     bt_request_move(request, BT_REQUEST_LOG);
     log_try(r, status);
     if ((status == 429) || (status == 503) || (status == 504)) {
         again(r, error);
     } else {
-        bt_strbuf_init(&out, 65536);
-        bt_api_write_error(request->dialect, error, &out);
-        keep(r, status, &out);
-        bt_strbuf_fini(&out);
+        keep(r, error, NULL);
     }
     leave(r);
 }
@@ -133,7 +170,7 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
     log_try(of(request), 200);
     bt_strbuf_init(&out, BT_ANSWER_LIMIT);
     bt_api_write_answer(&row->answer, choices, n, usage, &out);
-    keep(of(request), 200, &out);
+    keep(of(request), NULL, &out);
     bt_strbuf_fini(&out);
     leave(of(request));
 }
@@ -146,6 +183,25 @@ static const bt_request_ops_t line_ops = {
     .error = on_error,
 };
 
+/* Answers a line that is too large. @return false: no memory */
+static bool refuse_line(bt_batch_t *b, bt_batch_line_t *line)
+{
+    static const bt_request_facts_t none;
+    char id[BT_REQUEST_ID_BYTES];
+    bt_api_error_t error = {0};
+
+    bt_request_id(&b->all->front->ids, NULL, id);
+    bt_api_error_set(&error, 400, NULL, "%s", line->refusal);
+    if (keep_error(b, line, id, &error) != BT_OK) {
+        return false;
+    }
+    log_line(b, id, &none, bt_now_us(), error.http_status);
+    b->n_ready--;
+    bt_batch_line_free(line);
+    bt_batches_wake(b->all);
+    return true;
+}
+
 /* @return false: no memory */
 static bool run_line(bt_batch_t *b, bt_batch_line_t *line)
 {
@@ -154,6 +210,9 @@ static bool run_line(bt_batch_t *b, bt_batch_line_t *line)
     bt_request_t *request;
     line_request_t *r;
 
+    if (line->refusal != NULL) {
+        return refuse_line(b, line);
+    }
     bt_strbuf_init(&body, (size_t)front->config->max_body_bytes);
     bt_strbuf_append(&body, line->body.data, line->body.len);
     request = (bt_strbuf_status(&body) == BT_OK)

@@ -125,6 +125,33 @@ static inline void shows(world_t *w, const char *part)
     has(&ex, part);
 }
 
+/* Begins a batch whose lines are with the pool then. */
+static inline void begin_unchecked(world_t *w, const char *text)
+{
+    bt_exchange_t ex;
+    char body[256];
+
+    put_input(w, text);
+    snprintf(body, sizeof(body),
+             "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\","
+             "\"completion_window\":\"24h\"}",
+             input_id);
+    call(w, &ex, BT_HTTP_POST, BATCHES, body);
+    snprintf(batch_id, sizeof(batch_id), "%.38s", strstr(ex.out, "batch_"));
+    snprintf(batch_path, sizeof(batch_path), BATCHES "/%s", batch_id);
+    bt_turn_finish(&w->front.turn);
+    assert_true(batch(w)->has_job);
+}
+
+static inline void run_one_job(world_t *w)
+{
+    struct pollfd p = {.fd = bt_pool_fd(w->front.pool), .events = POLLIN};
+
+    while (!bt_pool_next(w->front.pool)) {
+        assert_int_equal(poll(&p, 1, 60000), 1);
+    }
+}
+
 /* Lets the pool's files thread wait, so that what is posted is not run. */
 static bt_pool_job_t holder;
 static sem_t held, reached;

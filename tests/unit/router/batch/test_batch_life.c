@@ -74,33 +74,6 @@ static void cancel_holds_for_the_next_process(void **state)
     remove_folder();
 }
 
-/* Begins a batch whose lines are with the pool then. */
-static void begin_unchecked(world_t *w, const char *text)
-{
-    bt_exchange_t ex;
-    char body[256];
-
-    put_input(w, text);
-    snprintf(body, sizeof(body),
-             "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\","
-             "\"completion_window\":\"24h\"}",
-             input_id);
-    call(w, &ex, BT_HTTP_POST, BATCHES, body);
-    snprintf(batch_id, sizeof(batch_id), "%.38s", strstr(ex.out, "batch_"));
-    snprintf(batch_path, sizeof(batch_path), BATCHES "/%s", batch_id);
-    bt_turn_finish(&w->front.turn);
-    assert_true(batch(w)->has_job);
-}
-
-static void run_one_job(world_t *w)
-{
-    struct pollfd p = {.fd = bt_pool_fd(w->front.pool), .events = POLLIN};
-
-    while (!bt_pool_next(w->front.pool)) {
-        assert_int_equal(poll(&p, 1, 60000), 1);
-    }
-}
-
 static void batch_fails_once_that_is_kept(void **state)
 {
     world_t *w = &world;

@@ -124,6 +124,39 @@ static void each_try_of_a_line_is_counted_and_logged(void **state)
     remove_folder();
 }
 
+/* Of its body, or of all that is around it; others run. */
+static void line_that_is_too_large_is_answered_400(void **state)
+{
+    static char text[20000];
+    world_t *w = &world;
+    bt_exchange_t ex;
+    int n;
+
+    (void)state;
+    open_world(w, 4);
+    w->config.max_body_bytes = 1000;
+    n = snprintf(text, sizeof(text),
+                 "%s{\"custom_id\":\"b\",\"method\":\"POST\",\"url\":\"/v1/"
+                 "completions\",\"body\":{\"prompt\":\"%0*d\"}}\n"
+                 "{\"custom_id\":\"c\",\"x\":\"%0*d\"}\n",
+                 LINE("a", ""), 1000, 7, 10000, 7);
+    assert_true(n < (int)sizeof(text));
+    begin(w, text);
+    shows(w, "\"status\":\"in_progress\"");
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 1);
+    answer(w, 0, "Yes.", BT_FINISH_STOP);
+    settle(w);
+    shows(w, "\"status\":\"completed\"");
+    shows(w, "\"request_counts\":{\"total\":3,\"completed\":1,\"failed\":2}");
+    read_file(w, true, &ex);
+    assert_int_equal(times(ex.out, "\n"), 2);
+    has(&ex, "\"custom_id\":\"b\",\"response\":{\"status_code\":400,");
+    has(&ex, "\"custom_id\":\"c\",\"response\":{\"status_code\":400,");
+    assert_int_equal(times(ex.out, "--max-body-bytes"), 2);
+    close_world(w);
+    remove_folder();
+}
+
 static void batches_are_counted_by_status(void **state)
 {
     double cells[BT_PC_N] = {[BT_PC_BATCHES_FAILED] = 7};
@@ -153,6 +186,7 @@ int main(void)
         BT_TEST(lines_in_flight_are_bounded),
         BT_TEST(refusal_of_a_busy_server_is_tried_again),
         BT_TEST(each_try_of_a_line_is_counted_and_logged),
+        BT_TEST(line_that_is_too_large_is_answered_400),
         BT_TEST(batches_are_counted_by_status),
     };
 
