@@ -34,6 +34,7 @@ typedef struct file_job {
     bt_store_t *store;
     bt_store_put_t *put;   /* upload */
     bt_stored_t *object;   /* others: a reference */
+    bool deletes;          /* the object, which is hidden */
     bt_strbuf_t data;      /* upload: the body; content: the answer */
     const char *type;      /* upload: Content-Type, the exchange's copy */
     bt_account_t *account; /* content: owned */
@@ -132,6 +133,20 @@ static file_job_t *make_job(bt_http_request_t *r, bt_store_t *store,
     return f;
 }
 
+/* An object counts until its file is gone, and is there again if that failed: a
+ * client may delete it later. */
+static void end_delete(const file_job_t *f, bool is_gone)
+{
+    if (f->object->space == NULL) {
+        return; /* its time was over meanwhile */
+    }
+    if (is_gone) {
+        bt_store_remove(f->store, f->object);
+    } else {
+        bt_store_hide(f->object, false);
+    }
+}
+
 static void job_done(bt_pool_job_t *job)
 {
     file_job_t *f = BT_CONTAINER_OF(job, file_job_t, job);
@@ -139,6 +154,9 @@ static void job_done(bt_pool_job_t *job)
     bt_stored_t *put =
         (f->put != NULL) ? bt_store_put_end(f->put) : NULL; /* borrowed */
 
+    if (f->deletes) {
+        end_delete(f, job->ran && (f->status == BT_OK));
+    }
     if (bt_request_is_open(&r->base)) {
         if (!job->ran) {
             bt_http_request_error(r, 503, NULL, "the server is stopping");
@@ -459,7 +477,7 @@ static void write_page(bt_list_t *objects, const page_t *page, bt_json_t *json)
            ((at = page->is_ascending ? at->next : at->prev) != objects)) {
         const bt_stored_t *object = BT_CONTAINER_OF(at, bt_stored_t, link);
 
-        if ((object->kind != BT_STORE_FILE) ||
+        if ((object->kind != BT_STORE_FILE) || object->is_hidden ||
             ((page->purpose[0] != '\0') &&
              (strcmp(purpose_of(object), page->purpose) != 0))) {
             continue;
@@ -551,7 +569,8 @@ void bt_route_file(bt_http_request_t *r)
     }
     f = make_job(r, store, object);
     if (f != NULL) {
-        bt_store_remove(store, object);
+        bt_store_hide(object, true);
+        f->deletes = true;
         post(f, run_delete, deleted);
     }
 }

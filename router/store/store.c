@@ -101,7 +101,7 @@ bt_stored_t *bt_store_find(const bt_store_t *store, bt_store_kind_t kind,
     bt_stored_t *object =
         (link != NULL) ? BT_CONTAINER_OF(link, bt_stored_t, by_id) : NULL;
 
-    return ((object != NULL) && (object->kind == kind) &&
+    return ((object != NULL) && (object->kind == kind) && !object->is_hidden &&
             (strcmp(object->space->name, space) == 0))
                ? object
                : NULL;
@@ -186,6 +186,22 @@ static void take_out(bt_store_t *store, bt_stored_t *object)
     store->n_objects--;
     store->n_of_kind[object->kind]--;
     bt_store_space_leave(store, space);
+    if (store->on_remove[object->kind].fn != NULL) {
+        store->on_remove[object->kind].fn(store->on_remove[object->kind].ctx,
+                                          object);
+    }
+}
+
+void bt_store_on_remove(bt_store_t *store, bt_store_kind_t kind,
+                        void (*fn)(void *ctx, bt_stored_t *object), void *ctx)
+{
+    store->on_remove[kind].fn = fn;
+    store->on_remove[kind].ctx = ctx;
+}
+
+void bt_store_hide(bt_stored_t *object, bool is_hidden)
+{
+    object->is_hidden = is_hidden;
 }
 
 void bt_store_remove(bt_store_t *store, bt_stored_t *object)

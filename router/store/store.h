@@ -81,6 +81,7 @@ typedef struct bt_stored {
     uint32_t refs;
     bt_store_space_t *space; /**< NULL: removed */
     bt_store_kind_t kind;
+    bool is_hidden; /**< it is being deleted: not found, nor to be listed */
     char id[BT_STORE_ID_BYTES];
     uint64_t created_us; /**< since 1970; no two objects have the same */
     uint64_t expires_s;  /**< since 1970 */
@@ -122,10 +123,15 @@ bt_stored_t *bt_store_find(const bt_store_t *store, bt_store_kind_t kind,
 bt_list_t *bt_store_list(const bt_store_t *store, const char *space);
 bt_stored_t *bt_stored_ref(bt_stored_t *object); /**< @return @a object */
 void bt_stored_unref(bt_stored_t *object);       /**< NULL is allowed */
-/** Takes an object out of the index; bt_store_unlink() is due. */
+/** Hides an object, whose file is about to be removed, or shows it again. It
+ *  counts until it is removed: after its file. */
+void bt_store_hide(bt_stored_t *object, bool is_hidden);
+/** Takes an object out of the index. */
 void bt_store_remove(bt_store_t *store, bt_stored_t *object);
-/** Removes the file of a removed object; any thread.
- *  @retval BT_ERR_IO  errno has the reason */
+/** Removes the file of an object for good, of one that is removed or hidden;
+ *  any thread.
+ *  @retval BT_ERR_IO  errno has the reason; it may be there, or come back when
+ *      the store is opened again */
 BT_MUST_CHECK bt_status_t bt_store_unlink(const bt_store_t *store,
                                           const bt_stored_t *object);
 
@@ -144,6 +150,10 @@ void bt_store_each(const bt_store_t *store, bt_store_kind_t kind,
                    void (*fn)(void *ctx, const char *space,
                               bt_stored_t *object),
                    void *ctx);
+/** Sets what is called for each object of a kind that leaves the index, and has
+ *  no `space` then; it may not change the index. NULL: nothing. */
+void bt_store_on_remove(bt_store_t *store, bt_store_kind_t kind,
+                        void (*fn)(void *ctx, bt_stored_t *object), void *ctx);
 /** Charges an object for its journal, instead of what it was charged before.
  *  Nothing for an object that was removed.
  *  @retval BT_ERR_TOO_LARGE, BT_ERR_BUSY  as bt_store_put_begin(); nothing was

@@ -47,6 +47,10 @@ struct bt_store {
     bt_list_t expired; /* objects whose files the pool removes */
     bt_pool_job_t job;
     bool is_removing;
+    struct {
+        void (*fn)(void *ctx, bt_stored_t *object);
+        void *ctx;
+    } on_remove[BT_STORE_N_KINDS];
 };
 
 /* ---- object_file.c: header and chunks ---- */

@@ -4,7 +4,9 @@
 #include "tests/unit/router/request_fixture.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #define FILES "/v1/files"
 #define NL    "\r\n"
@@ -19,6 +21,27 @@
 #define ID_CHARS 37
 
 static char folder[64];
+
+/* The system's, which fail while these say so. */
+static _Atomic bool unlink_fails, fsync_fails;
+
+int unlinkat(int fd, const char *path, int flags)
+{
+    if (unlink_fails) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_unlinkat, fd, path, flags);
+}
+
+int fsync(int fd)
+{
+    if (fsync_fails) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
 
 static void open_world(world_t *w)
 {
@@ -423,6 +446,70 @@ static void room_is_bounded_and_comes_back(void **state)
     close_world(w);
 }
 
+/* A client that was told so deletes it again. */
+static void file_counts_until_it_is_gone(void **state)
+{
+    world_t *w = &world;
+    char path[64], content[80];
+    bt_exchange_t ex;
+
+    (void)state;
+    open_world(w);
+    upload_path(w, NULL, path);
+    snprintf(content, sizeof(content), "%s/content", path);
+    unlink_fails = true;
+    call(w, &ex, BT_HTTP_DELETE, NULL, path, NULL);
+    assert_int_equal(ex.status, 503);
+    unlink_fails = false;
+    assert_int_equal(files_on_disk(), 1);
+    call(w, &ex, BT_HTTP_GET, NULL, FILES, NULL);
+    has(&ex, path + strlen(FILES "/"));
+    call(w, &ex, BT_HTTP_GET, NULL, content, NULL);
+    assert_string_equal(ex.out, "{}\n{}\n");
+    fsync_fails = true; /* it may come back after a crash */
+    call(w, &ex, BT_HTTP_DELETE, NULL, path, NULL);
+    assert_int_equal(ex.status, 503);
+    fsync_fails = false;
+    assert_int_equal(bt_store_use(w->front.store).n_objects[BT_STORE_FILE], 1);
+    call(w, &ex, BT_HTTP_GET, NULL, content, NULL);
+    assert_int_equal(ex.status, 404);
+    call(w, &ex, BT_HTTP_DELETE, NULL, path, NULL);
+    assert_int_equal(ex.status, 200);
+    assert_int_equal(bt_store_use(w->front.store).bytes, 0);
+    call(w, &ex, BT_HTTP_DELETE, NULL, path, NULL);
+    assert_int_equal(ex.status, 404);
+    close_world(w);
+}
+
+/* Nobody finds it while its file is being removed. */
+static void file_that_is_being_deleted_is_not_found(void **state)
+{
+    world_t *w = &world;
+    char path[64];
+    bt_exchange_t ex, other;
+
+    (void)state;
+    open_world(w);
+    upload_path(w, NULL, path);
+    ex = (bt_exchange_t){
+        .method = BT_HTTP_DELETE, .path = path, .body = "", .door = &w->door};
+    other = (bt_exchange_t){
+        .method = BT_HTTP_GET, .path = path, .body = "", .door = &w->door};
+    bt_door_request(&w->door, &ex);
+    bt_door_request(&w->door, &other);
+    assert_int_equal(other.status, 404);
+    other.n_ends = 0;
+    other.out_bytes = 0;
+    other.path = FILES;
+    bt_door_request(&w->door, &other);
+    has(&other, "\"data\":[]");
+    bt_door_gone(&w->door, &ex); /* it is deleted all the same */
+    drain_pool(w);
+    assert_int_equal(files_on_disk(), 0);
+    assert_int_equal(bt_store_use(w->front.store).bytes, 0);
+    close_world(w);
+}
+
 static void client_that_leaves_breaks_nothing(void **state)
 {
     world_t *w = &world;
@@ -498,6 +585,8 @@ int main(void)
         BT_TEST(server_without_folder_names_the_option),
         BT_TEST(methods_are_those_of_the_path),
         BT_TEST(room_is_bounded_and_comes_back),
+        BT_TEST(file_counts_until_it_is_gone),
+        BT_TEST(file_that_is_being_deleted_is_not_found),
         BT_TEST(client_that_leaves_breaks_nothing),
         BT_TEST(server_that_stops_answers),
         BT_TEST(file_that_is_damaged_is_not_sent),
