@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All batches, and the life of one. */
+/* The life of a batch. */
 #include "router/batch/batch.h"
 
 #include <stdio.h>
@@ -22,6 +22,7 @@ uint64_t bt_batch_now_s(void)
 void bt_batch_line_free(bt_batch_line_t *line)
 {
     if (line != NULL) {
+        bt_batch_give(&line->held);
         bt_list_remove(&line->link);
         bt_strbuf_fini(&line->body);
         bt_free(line->custom_id);
@@ -31,6 +32,7 @@ void bt_batch_line_free(bt_batch_line_t *line)
 
 void bt_batch_result_free(bt_batch_result_t *result)
 {
+    bt_batch_give(&result->held);
     bt_list_remove(&result->link);
     bt_strbuf_fini(&result->record);
     bt_free(result);
@@ -50,11 +52,6 @@ void bt_batch_count_lines(const bt_batch_t *b, bt_process_cell_t result,
                           uint32_t n)
 {
     bt_router_metrics_add(b->all->front->metrics, result, n);
-}
-
-bt_batch_t *bt_batch_of(const bt_stored_t *object)
-{
-    return object->user;
 }
 
 static void move_all(bt_list_t *from, bt_list_t *to)
@@ -104,42 +101,15 @@ void bt_batch_move(bt_batch_t *b, bt_batch_status_t status)
     if (b->at_s[status] == 0) { /* else the journal has it already */
         b->at_s[status] = bt_batch_now_s();
     }
+    if (bt_batch_has_ended(b) && (b->owner != NULL)) {
+        bt_batch_leave_owner(b);
+        bt_list_push_back(&b->all->ended, &b->link);
+    }
 }
 
 bool bt_batch_has_ended(const bt_batch_t *b)
 {
     return edges[b->status] == 0;
-}
-
-static bt_batch_t *make_batch(bt_batches_t *all, const char *space,
-                              bt_stored_t *object)
-{
-    bt_batch_t *b = bt_calloc(1, sizeof(*b));
-
-    if (b == NULL) {
-        return NULL;
-    }
-    b->done = bt_calloc(BT_BATCH_MAX_LINES / 8 + 1, 1);
-    if (b->done == NULL) {
-        bt_free(b);
-        return NULL;
-    }
-    b->all = all;
-    b->object = bt_stored_ref(object);
-    snprintf(b->space, sizeof(b->space), "%s", space);
-    b->ending = BT_BATCH_COMPLETED;
-    bt_list_init(&b->cancels);
-    bt_list_init(&b->ready);
-    bt_list_init(&b->running);
-    bt_list_init(&b->results);
-    bt_list_init(&b->fresh);
-    bt_list_init(&b->saving);
-    bt_strbuf_init(&b->partial, 0);
-    bt_strbuf_init(&b->state_text, 1u << 21);
-    bt_strbuf_init(&b->final_text, 1u << 21);
-    bt_list_push_back(&all->list, &b->link);
-    object->user = b;
-    return b;
 }
 
 void bt_batch_drop_work(bt_batch_t *b)
@@ -157,6 +127,7 @@ void bt_batch_drop_work(bt_batch_t *b)
     bt_free(b->done);
     b->done = NULL;
     bt_batch_forget_stale(b);
+    bt_batch_give(&b->held);
 }
 
 /* Call that waits until a cancel is kept. */
@@ -178,18 +149,20 @@ static void answer_cancels(bt_batch_t *b, const bt_api_error_t *error)
     }
 }
 
-static void free_batch(bt_batch_t *b)
+void bt_batch_free(bt_batch_t *b)
 {
     bt_api_error_t error = {0};
 
     bt_api_error_set(&error, 503, NULL,
                      "the batch is gone, or the server is stopping");
     answer_cancels(b, &error);
-    bt_list_remove(&b->link);
+    bt_batch_leave_owner(b);
     bt_batch_drop_files(b);
     bt_batch_drop_work(b);
-    b->object->user = NULL;
-    bt_stored_unref(b->object);
+    if (b->object != NULL) {
+        b->object->user = NULL;
+        bt_stored_unref(b->object);
+    }
     bt_strbuf_fini(&b->state_text);
     bt_strbuf_fini(&b->final_text);
     bt_free(b->metadata);
@@ -198,6 +171,12 @@ static void free_batch(bt_batch_t *b)
 }
 
 /* ---- steps; each ends with a job, or waits for news ---- */
+
+/* Begins no line for a second: what is missing may be there then. */
+static void wait(bt_batch_t *b, uint64_t now_us)
+{
+    b->wait_until_us = now_us + BT_BATCH_RETRY_US;
+}
 
 void bt_batch_saved(bt_batch_t *b)
 {
@@ -225,13 +204,13 @@ bool bt_batch_keep_state(bt_batch_t *b, bt_batch_status_t status,
     return true;
 }
 
-void bt_batch_set_error(bt_batch_t *b, const char *code, const char *why)
+bool bt_batch_set_error(bt_batch_t *b, const char *code, const char *why)
 {
     bt_strbuf_t out;
     bt_json_t json;
 
     if (b->errors != NULL) {
-        return;
+        return true;
     }
     bt_strbuf_init(&out, 4096);
     bt_json_init(&json, &out);
@@ -245,6 +224,7 @@ void bt_batch_set_error(bt_batch_t *b, const char *code, const char *why)
     bt_json_end_array(&json);
     b->errors = (bt_strbuf_status(&out) == BT_OK) ? bt_strdup(out.data) : NULL;
     bt_strbuf_fini(&out);
+    return b->errors != NULL;
 }
 
 static void failed(bt_batch_t *b)
@@ -281,8 +261,9 @@ static void end_in(bt_batch_t *b, bt_batch_status_t ending)
 
 void bt_batch_fail(bt_batch_t *b, const char *code, const char *why)
 {
-    bt_batch_set_error(b, code, why);
-    if (b->status == BT_BATCH_VALIDATING) {
+    if (!bt_batch_set_error(b, code, why)) {
+        wait(b, bt_now_us()); /* what is wrong is found again */
+    } else if (b->status == BT_BATCH_VALIDATING) {
         fail_at_once(b);
     } else {
         end_in(b, BT_BATCH_FAILED);
@@ -303,6 +284,7 @@ static void handle_failure(bt_batch_t *b)
 
 static void validated(bt_batch_t *b)
 {
+    bt_batch_check_is_over(b);
     if ((b->status != BT_BATCH_VALIDATING) || (b->job_status != BT_OK)) {
         bt_batch_end_check(b);
         bt_batch_input_close(b);
@@ -365,6 +347,7 @@ static void worked(bt_batch_t *b)
         free_lines(&b->fresh); /* cancelled meanwhile */
     }
     BT_LIST_FOR_EACH_ENTRY(bt_batch_line_t, line, &b->fresh, link) {
+        bt_batch_hold(b->all, &line->held, sizeof(*line) + line->body.cap);
         b->n_ready++;
         b->ready_bytes += line->body.len;
     }
@@ -374,7 +357,6 @@ static void worked(bt_batch_t *b)
 
 /* ---- looking at a batch ---- */
 
-/* Finds the tenant that a batch belongs to. @return false: it is gone */
 static const char *named_header(const void *ctx, const char *name)
 {
     const bt_batch_t *b = ctx;
@@ -382,8 +364,12 @@ static const char *named_header(const void *ctx, const char *name)
     return (strcmp(name, b->all->front->tenants.header) == 0) ? b->space : NULL;
 }
 
-static bool find_tenant(bt_batch_t *b)
+/* Finds the tenant that a batch belongs to.
+ * @retval BT_ERR_NOT_FOUND                it is gone
+ * @retval BT_ERR_BUSY, BT_ERR_NO_MEMORY   there may be headroom for it later */
+static bt_status_t find_tenant(bt_batch_t *b)
 {
+    bt_status_t status = BT_ERR_NOT_FOUND;
     bt_tenants_t *tenants = &b->all->front->tenants;
     bt_tenant_t *tenant = NULL;
     const char *why = NULL;
@@ -396,17 +382,19 @@ static bool find_tenant(bt_batch_t *b)
         }
     } else if (b->space[0] == '\0') {
         tenant = tenants->plain;
-    } else if ((tenants->header[0] == '\0') ||
-               (bt_tenants_find(tenants, named_header, b, &tenant, &why) !=
-                BT_OK)) {
-        tenant = NULL;
+    } else if (tenants->header[0] != '\0') {
+        status = bt_tenants_find(tenants, named_header, b, &tenant, &why);
+    }
+    if ((tenant == NULL) &&
+        ((status == BT_ERR_BUSY) || (status == BT_ERR_NO_MEMORY))) {
+        return status;
     }
     if (tenant != NULL) {
         (void)bt_tenant_ref(tenant);
     }
     bt_tenant_unref(b->tenant);
     b->tenant = tenant;
-    return tenant != NULL;
+    return (tenant != NULL) ? BT_OK : BT_ERR_NOT_FOUND;
 }
 
 static bool find_input(bt_batch_t *b)
@@ -428,43 +416,53 @@ static bool has_expired(const bt_batch_t *b)
 }
 
 /* Reserves the disk for results that are about to be written, and for the
- * files that are made of them. */
-static bool charge_results(bt_batch_t *b)
+ * files that are made of them.
+ * @retval BT_ERR_TOO_LARGE  the tenant has no headroom for them
+ * @retval BT_ERR_BUSY       the store has none now */
+static bt_status_t charge_results(bt_batch_t *b)
 {
     return bt_store_charge_journal(
-               b->all->front->store, b->object,
-               2 * (b->ok_bytes + b->failed_bytes + b->results_bytes)) == BT_OK;
+        b->all->front->store, b->object,
+        2 * (b->ok_bytes + b->failed_bytes + b->results_bytes));
+}
+
+/* Keeps results, and reads lines ahead. */
+static void work(bt_batch_t *b, uint32_t n_wanted, uint64_t now_us)
+{
+    const bool has_results = !bt_list_empty(&b->results);
+    const bt_status_t status = has_results ? charge_results(b) : BT_OK;
+
+    if (status == BT_ERR_TOO_LARGE) {
+        bt_batch_fail(b, "storage_limit",
+                      "the results do not fit (--store-tenant-limit)");
+    } else if (status != BT_OK) {
+        wait(b, now_us);
+    } else {
+        b->n_wanted = n_wanted;
+        move_all(&b->results, &b->saving);
+        bt_batch_work(b, worked);
+    }
 }
 
 static void progress(bt_batch_t *b, uint64_t now_us)
 {
-    const bool has_results = !bt_list_empty(&b->results);
-    const uint32_t n_ahead = ((b->n_ready < BT_BATCH_AHEAD) &&
-                              (b->ready_bytes < BT_BATCH_AHEAD_BYTES))
-                                 ? BT_BATCH_AHEAD
-                                 : 0;
+    const bool may_read = !b->is_read && (b->n_ready < BT_BATCH_AHEAD) &&
+                          (b->ready_bytes < BT_BATCH_AHEAD_BYTES) &&
+                          bt_batches_have_headroom(b->all);
+    bt_status_t status;
 
     if (has_expired(b)) {
         end_in(b, BT_BATCH_EXPIRED);
-    } else if (!find_tenant(b)) {
+    } else if ((status = find_tenant(b)) == BT_ERR_NOT_FOUND) {
         bt_batch_fail(b, "tenant_gone", "the tenant of this batch is no more");
+    } else if (status != BT_OK) {
+        wait(b, now_us);
     } else if (!find_input(b)) {
         bt_batch_fail(b, "invalid_input_file", "the input file is gone");
-    } else if (has_results && !charge_results(b)) {
-        free_results(&b->results);
-        b->results_bytes = 0;
-        bt_batch_fail(b, "storage_limit",
-                      "the results do not fit (--store-tenant-limit, "
-                      "--store-limit)");
-    } else if (has_results || ((n_ahead > 0) && !b->is_read)) {
-        b->n_wanted = n_ahead;
-        move_all(&b->results, &b->saving);
-        bt_batch_work(b, worked);
-        bt_batch_run_lines(b, now_us);
+    } else if (!bt_list_empty(&b->results) || may_read) {
+        work(b, may_read ? BT_BATCH_AHEAD : 0, now_us);
     } else if (b->n_ok + b->n_failed == b->n_lines) {
         end_in(b, BT_BATCH_COMPLETED);
-    } else {
-        bt_batch_run_lines(b, now_us);
     }
 }
 
@@ -491,25 +489,29 @@ static void finish(bt_batch_t *b, uint64_t now_us)
         }
         return;
     }
-    if (!bt_list_empty(&b->results) && charge_results(b)) {
-        b->n_wanted = 0;
-        move_all(&b->results, &b->saving);
-        bt_batch_work(b, worked);
-        return;
+    if (!bt_list_empty(&b->results)) {
+        const bt_status_t status = charge_results(b);
+
+        if (status == BT_OK) {
+            b->n_wanted = 0;
+            move_all(&b->results, &b->saving);
+            bt_batch_work(b, worked);
+            return;
+        }
+        if (status != BT_ERR_TOO_LARGE) {
+            wait(b, now_us);
+            return;
+        }
+        free_results(&b->results); /* the tenant has no headroom for them */
+        b->results_bytes = 0;
     }
     (void)find_input(b);
     bt_batch_begin_files(b, now_us);
 }
 
-static void look(bt_batch_t *b, uint64_t now_us)
+void bt_batch_look(bt_batch_t *b, uint64_t now_us)
 {
-    if (b->has_job) {
-        if (b->status == BT_BATCH_IN_PROGRESS) {
-            bt_batch_run_lines(b, now_us);
-        }
-        return;
-    }
-    if (bt_batch_has_ended(b)) {
+    if (b->has_job || bt_batch_has_ended(b)) {
         return;
     }
     if ((b->status != BT_BATCH_IN_PROGRESS) && (now_us < b->wait_until_us)) {
@@ -520,7 +522,9 @@ static void look(bt_batch_t *b, uint64_t now_us)
         if (b->errors != NULL) {
             fail_at_once(b); /* again */
         } else if (find_input(b)) {
-            bt_batch_validate(b, validated);
+            if (bt_batch_may_check(b)) {
+                bt_batch_validate(b, validated);
+            }
         } else {
             bt_batch_fail(b, "invalid_input_file", "the input file is gone");
         }
@@ -532,219 +536,6 @@ static void look(bt_batch_t *b, uint64_t now_us)
         finish(b, now_us);
         break;
     }
-}
-
-/* ---- all of them ---- */
-
-/* Looks at each; the first one's turn is over then. */
-static void look_at_all(bt_turn_work_t *work)
-{
-    bt_batches_t *all = BT_CONTAINER_OF(work, bt_batches_t, news);
-    const uint64_t now_us = bt_now_us();
-    bt_list_t *first = all->list.next;
-
-    BT_LIST_FOR_EACH_ENTRY(bt_batch_t, b, &all->list, link) {
-        look(b, now_us);
-    }
-    if (!bt_list_empty(&all->list)) {
-        bt_list_remove(first);
-        bt_list_push_back(&all->list, first);
-    }
-}
-
-void bt_batches_wake(bt_batches_t *all)
-{
-    bt_turn_put_off(&all->front->turn, &all->news, bt_now_us());
-}
-
-void bt_batches_tick(bt_batches_t *all, uint64_t now_us)
-{
-    BT_LIST_FOR_EACH_ENTRY(bt_batch_t, b, &all->list, link) {
-        if ((b->object->space == NULL) && !b->has_job) {
-            free_batch(b); /* its time in the store is over */
-        } else if (!bt_batch_has_ended(b)) {
-            look(b, now_us);
-        }
-    }
-}
-
-_Static_assert(BT_PC_BATCHES_END - BT_PC_BATCHES == BT_BATCH_N_STATUSES,
-               "baton_batches has a series for each status");
-
-void bt_batches_count(const bt_batches_t *all, double cells[BT_PC_N])
-{
-    for (int i = BT_PC_BATCHES; i < BT_PC_BATCHES_END; i++) {
-        cells[i] = 0;
-    }
-    BT_LIST_FOR_EACH_ENTRY(bt_batch_t, b, &all->list, link) {
-        cells[BT_PC_BATCHES + (int)b->status]++;
-    }
-}
-
-static void load_batch(void *ctx, const char *space, bt_stored_t *object)
-{
-    bt_batches_t *all = ctx;
-    bt_batch_t *b = make_batch(all, space, object);
-    const bt_status_t status =
-        (b != NULL) ? bt_batch_load(b) : BT_ERR_NO_MEMORY;
-
-    if (status != BT_OK) {
-        BT_LOG_WARN("batch %s is left alone: %s", object->id,
-                    bt_status_str(status));
-        if (b != NULL) {
-            free_batch(b);
-        }
-        return;
-    }
-    if (bt_batch_has_ended(b)) {
-        bt_batch_drop_work(b);
-        return;
-    }
-    b->is_cancel_kept = b->status == BT_BATCH_CANCELLING;
-    if (bt_store_charge_journal(all->front->store, object,
-                                2 * (b->ok_bytes + b->failed_bytes)) != BT_OK) {
-        BT_LOG_WARN("batch %s has more than its space in the store",
-                    object->id);
-    }
-    BT_LOG_INFO("batch %s goes on: %s, %u of %u lines", object->id,
-                bt_batch_status_name(b->status), b->n_ok + b->n_failed,
-                b->n_lines);
-}
-
-bt_status_t bt_batches_create(bt_frontend_t *front, bt_batches_t **batches_p)
-{
-    bt_batches_t *all = bt_calloc(1, sizeof(*all));
-
-    if (all == NULL) {
-        BT_LOG_ERROR("out of memory for batches");
-        return BT_ERR_NO_MEMORY;
-    }
-    all->front = front;
-    bt_list_init(&all->list);
-    bt_turn_work_init(&all->news, look_at_all);
-    bt_store_each(front->store, BT_STORE_BATCH, load_batch, all);
-    *batches_p = all;
-    return BT_OK;
-}
-
-void bt_batches_destroy(bt_batches_t *all)
-{
-    if (all == NULL) {
-        return;
-    }
-    BT_LIST_FOR_EACH_ENTRY(bt_batch_t, b, &all->list, link) {
-        free_batch(b);
-    }
-    bt_turn_forget(&all->news);
-    bt_free(all);
-}
-
-/* ---- a new one ---- */
-
-typedef struct making {
-    bt_pool_job_t job;
-    bt_batches_t *all;
-    bt_store_put_t *put;
-    bt_strbuf_t params;
-    bt_status_t status;
-    char space[BT_STORE_SPACE_BYTES];
-    bt_batch_answer_fn_t made;
-    void *ctx;
-} making_t;
-
-static void run_make(bt_pool_job_t *job)
-{
-    making_t *m = BT_CONTAINER_OF(job, making_t, job);
-
-    m->status = bt_store_put_write(m->put, m->params.data, m->params.len);
-    if (m->status == BT_OK) {
-        m->status = bt_store_put_commit(m->put);
-    }
-}
-
-static void made(bt_pool_job_t *job)
-{
-    making_t *m = BT_CONTAINER_OF(job, making_t, job);
-    bt_stored_t *object = bt_store_put_end(m->put);
-    bt_api_error_t error = {0};
-    bt_batch_t *b = NULL;
-
-    if (object != NULL) {
-        b = make_batch(m->all, m->space, object);
-        if ((b != NULL) &&
-            (bt_batch_read_params(m->params.data, m->params.len, b) != BT_OK)) {
-            free_batch(b);
-            b = NULL;
-        }
-    }
-    if (b == NULL) {
-        bt_api_error_set(&error, 503, NULL, "the batch cannot be kept: %s",
-                         job->ran ? bt_status_str(m->status)
-                                  : "the server is stopping");
-    } else {
-        b->at_s[BT_BATCH_VALIDATING] = bt_batch_now_s();
-        bt_batches_wake(m->all);
-    }
-    m->made(m->ctx, b, &error);
-    bt_strbuf_fini(&m->params);
-    bt_free(m);
-}
-
-static uint32_t count_open(const bt_batches_t *all, const char *space)
-{
-    uint32_t n = 0;
-
-    BT_LIST_FOR_EACH_ENTRY(bt_batch_t, b, &all->list, link) {
-        n += !bt_batch_has_ended(b) && (strcmp(b->space, space) == 0);
-    }
-    return n;
-}
-
-bt_status_t bt_batch_begin(bt_batches_t *all, const bt_batch_params_t *params,
-                           bt_batch_answer_fn_t made_fn, void *ctx,
-                           bt_api_error_t *error_p)
-{
-    bt_store_t *store = all->front->store;
-    const char *space = bt_batch_space(params->tenant);
-    bt_status_t status;
-    making_t *m;
-
-    if (count_open(all, space) >= BT_BATCH_MAX_OPEN) {
-        bt_api_error_set(error_p, 429, NULL,
-                         "%u of your batches are under way: cancel one, or "
-                         "wait",
-                         BT_BATCH_MAX_OPEN);
-        return BT_ERR_BUSY;
-    }
-    m = bt_calloc(1, sizeof(*m));
-    if (m == NULL) {
-        return bt_api_error_no_memory(error_p);
-    }
-    bt_strbuf_init(&m->params, 1u << 20);
-    bt_batch_write_params(params, &m->params);
-    status = bt_strbuf_status(&m->params);
-    if (status == BT_OK) {
-        status = bt_store_put_begin(store, BT_STORE_BATCH, space, m->params.len,
-                                    bt_unix_us(), &m->put);
-    }
-    if (status != BT_OK) {
-        bt_strbuf_fini(&m->params);
-        bt_free(m);
-        if (bt_store_refusal(status) == NULL) {
-            return bt_api_error_no_memory(error_p);
-        }
-        bt_api_error_set(error_p, (status == BT_ERR_BUSY) ? 503 : 413, NULL,
-                         "%s", bt_store_refusal(status));
-        return status;
-    }
-    m->all = all;
-    m->made = made_fn;
-    m->ctx = ctx;
-    snprintf(m->space, sizeof(m->space), "%s", space);
-    m->job.run = run_make;
-    m->job.done = made;
-    bt_pool_post(all->front->pool, &m->job, BT_POOL_FILES);
-    return BT_OK;
 }
 
 bt_status_t bt_batch_cancel(bt_batch_t *b, bt_batch_answer_fn_t kept, void *ctx,

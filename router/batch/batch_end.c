@@ -59,17 +59,19 @@ static void count_again(bt_batch_t *b)
     const bool is_less =
         (b->found.n_ok < b->n_ok) || (b->found.n_failed < b->n_failed);
 
+    if (is_less) {
+        if (!bt_batch_set_error(
+                b, "results_lost",
+                "results were lost: the server's disk has damaged them")) {
+            return; /* they are counted again */
+        }
+        b->ending =
+            (b->status == BT_BATCH_FINALIZING) ? BT_BATCH_FAILED : b->ending;
+    }
     b->n_ok = b->found.n_ok;
     b->n_failed = b->found.n_failed;
     b->ok_bytes = b->found.ok_bytes;
     b->failed_bytes = b->found.failed_bytes;
-    if (is_less) {
-        bt_batch_set_error(
-            b, "results_lost",
-            "results were lost: the server's disk has damaged them");
-        b->ending =
-            (b->status == BT_BATCH_FINALIZING) ? BT_BATCH_FAILED : b->ending;
-    }
 }
 
 static void finalized(bt_batch_t *b)

@@ -41,7 +41,7 @@ static bt_status_t read_line(bt_batch_t *b, bt_batch_text_t *line)
         const char *end = memchr(b->chunk, '\n', b->chunk_bytes);
         const size_t n =
             (end != NULL) ? (size_t)(end - b->chunk) + 1 : b->chunk_bytes;
-        const size_t room = most - b->partial.len;
+        const size_t headroom = most - b->partial.len;
         const char *at = b->chunk;
         const void *data;
         bt_status_t status;
@@ -54,8 +54,8 @@ static bt_status_t read_line(bt_batch_t *b, bt_batch_text_t *line)
             line->bytes = n;
             return BT_OK;
         }
-        line->is_cut = line->is_cut || (n > room);
-        bt_strbuf_append(&b->partial, at, (n < room) ? n : room);
+        line->is_cut = line->is_cut || (n > headroom);
+        bt_strbuf_append(&b->partial, at, (n < headroom) ? n : headroom);
         if ((status = bt_strbuf_status(&b->partial)) != BT_OK) {
             return status;
         }

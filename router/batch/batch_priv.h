@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file batch_priv.h
  *
- * Shared by the files of batches only: batch.c (all of them, and the life of
- * one), batch_end.c (the files of its results), batch_state.c (what is kept of
- * it), batch_disk.c (jobs of the pool), batch_input.c and batch_check.c (the
- * lines of the input), batch_run.c (lines as requests), batch_line.c (a line as
- * text).
+ * Shared by the files of batches only: batches.c (all of them), batch.c (the
+ * life of one), batch_end.c (the files of its results), batch_state.c (what is
+ * kept of it), batch_disk.c (jobs of the pool), batch_input.c and batch_check.c
+ * (the lines of the input), batch_run.c (lines as requests), batch_line.c (a
+ * line as text).
  */
 #ifndef BT_ROUTER_BATCH_BATCH_PRIV_H
 #define BT_ROUTER_BATCH_BATCH_PRIV_H
@@ -41,6 +41,12 @@ typedef enum bt_batch_status {
     BT_BATCH_N_STATUSES,
 } bt_batch_status_t;
 
+/* Memory that the requests' budget counts; `all` NULL: none. */
+typedef struct bt_batch_held {
+    bt_batches_t *all;
+    uint64_t bytes;
+} bt_batch_held_t;
+
 /* Line of the input. */
 typedef struct bt_batch_line {
     bt_list_t link; /* in batch->ready, or unlinked while it runs */
@@ -48,6 +54,7 @@ typedef struct bt_batch_line {
     char *custom_id;
     bt_strbuf_t body;
     const char *refusal; /* why it is answered 400 without a request; NULL */
+    bt_batch_held_t held;
 } bt_batch_line_t;
 
 /* Line as the input has it. */
@@ -67,6 +74,7 @@ typedef struct bt_batch_result {
     uint32_t index;
     bool ok;
     bt_strbuf_t record;
+    bt_batch_held_t held;
 } bt_batch_result_t;
 
 /* Results that a journal has. */
@@ -75,10 +83,22 @@ typedef struct bt_batch_found {
     uint64_t ok_bytes, failed_bytes;
 } bt_batch_found_t;
 
+/* Owner of batches that have not ended: a space. It has one at least. */
+typedef struct bt_batch_owner {
+    bt_list_t link;    /* in batches->owners */
+    bt_list_t batches; /* whose turn it is, first */
+    uint32_t n;        /* of them */
+    bool is_checking;  /* one of them */
+    char space[BT_STORE_SPACE_BYTES];
+} bt_batch_owner_t;
+
 struct bt_batch {
-    bt_list_t link;
+    bt_list_t link; /* in its owner, batches->ended or batches->gone */
     bt_batches_t *all;
-    bt_stored_t *object; /* a reference */
+    bt_batch_owner_t *owner; /* NULL: it has ended, or is gone */
+    bool is_checking;        /* one of those that are counted */
+    bt_batch_held_t held;
+    bt_stored_t *object; /* a reference; NULL: it is being made */
     char space[BT_STORE_SPACE_BYTES];
     bt_tenant_t *tenant; /* a reference; NULL: not looked for yet */
 
@@ -140,22 +160,51 @@ struct bt_batch {
 
 struct bt_batches {
     bt_frontend_t *front;
-    bt_list_t list; /* whose turn it is, first */
-    uint32_t n_running;
+    bt_list_t owners; /* the next one to have a turn first */
+    bt_list_t ended;
+    bt_list_t gone; /* without an object: to be freed */
+    uint32_t n_running, n_checks;
+    uint64_t held_bytes; /* of memory */
     bt_turn_work_t news; /* looks at batches at the end of the turn */
 };
 
+/* ---- batches.c ---- */
+
+/* Memory of a batch that has not ended: chunks of input and journal, and
+ * itself. */
+#define BT_BATCH_OPEN_BYTES                              \
+    (2 * BT_STORE_CHUNK_BYTES + BT_BATCH_MAX_LINES / 8 + \
+     sizeof(struct bt_batch) + 4096)
+
+/* Counts memory until bt_batch_give(). */
+void bt_batch_hold(bt_batches_t *batches, bt_batch_held_t *held,
+                   uint64_t bytes);
+void bt_batch_give(bt_batch_held_t *held);
+/* True while lines may be read ahead of those that run. */
+bool bt_batches_have_headroom(const bt_batches_t *batches);
+/* Takes a batch out of the list in which it is. */
+void bt_batch_leave_owner(bt_batch_t *batch);
+/* Begins the turn of a check of lines. @return false: others have theirs */
+bool bt_batch_may_check(bt_batch_t *batch);
+void bt_batch_check_is_over(bt_batch_t *batch);
+
 /* ---- batch.c ---- */
+
+/* Does what is due, but for lines. */
+void bt_batch_look(bt_batch_t *batch, uint64_t now_us);
+void bt_batch_free(bt_batch_t *batch);
 
 /* Moves a batch along an edge of batch.h, and notes the time. */
 void bt_batch_move(bt_batch_t *batch, bt_batch_status_t status);
 bool bt_batch_has_ended(const bt_batch_t *batch);
 /* Looks at all batches soon. */
 void bt_batches_wake(bt_batches_t *batches);
-/* Ends a batch with one error, once what runs is given up. */
+/* Ends a batch with one error, once what runs is given up. Without memory for
+ * the error it goes on. */
 void bt_batch_fail(bt_batch_t *batch, const char *code, const char *why);
-/* Adds an error, unless there are some. */
-void bt_batch_set_error(bt_batch_t *batch, const char *code, const char *why);
+/* Adds an error, unless there are some. @return false: no memory */
+BT_MUST_CHECK bool bt_batch_set_error(bt_batch_t *batch, const char *code,
+                                      const char *why);
 /* Frees what a batch that has ended does not need. */
 void bt_batch_drop_work(bt_batch_t *batch);
 /* Writes a state that is to be kept. @return false: no memory, and it is tried
@@ -276,8 +325,10 @@ void bt_batch_end_check(bt_batch_t *batch);
 
 /* ---- batch_run.c ---- */
 
-/* Begins lines while there is room. */
-void bt_batch_run_lines(bt_batch_t *batch, uint64_t now_us);
+/* True if a line is ready, and there is headroom for it. */
+bool bt_batch_can_run_line(const bt_batch_t *batch, uint64_t now_us);
+/* Begins it. */
+void bt_batch_run_line(bt_batch_t *batch, uint64_t now_us);
 /* Gives up lines that run, and drops those that are ready. */
 void bt_batch_drop_lines(bt_batch_t *batch);
 

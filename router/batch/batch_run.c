@@ -101,6 +101,8 @@ static bt_status_t keep_answer(bt_batch_t *b, const bt_batch_line_t *line,
                                         (out->len > 0) ? out->len : 2, &result);
     }
     if (status == BT_OK) {
+        bt_batch_hold(b->all, &result->held,
+                      sizeof(*result) + result->record.cap);
         b->results_bytes += result->record.len;
         bt_list_push_back(&b->results, &result->link);
     }
@@ -250,18 +252,23 @@ static bool has_turn(const bt_tenant_t *tenant)
     return (most == 0) || (tenant->n_under_way + ((most > 1) ? 1u : 0u) < most);
 }
 
-void bt_batch_run_lines(bt_batch_t *b, uint64_t now_us)
+bool bt_batch_can_run_line(const bt_batch_t *b, uint64_t now_us)
 {
     const bt_frontend_t *front = b->all->front;
 
-    while ((now_us >= b->wait_until_us) && !front->draining &&
+    return (b->status == BT_BATCH_IN_PROGRESS) && !bt_list_empty(&b->ready) &&
+           (now_us >= b->wait_until_us) && !front->draining &&
            (b->tenant != NULL) && has_turn(b->tenant) &&
-           (b->all->n_running < front->config->batch_lines_in_flight) &&
-           !bt_list_empty(&b->ready)) {
-        if (!run_line(b,
-                      BT_CONTAINER_OF(b->ready.next, bt_batch_line_t, link))) {
-            b->wait_until_us = now_us + RETRY_US;
-        }
+           (b->all->n_running < front->config->batch_lines_in_flight);
+}
+
+void bt_batch_run_line(bt_batch_t *b, uint64_t now_us)
+{
+    bt_batch_line_t *line =
+        BT_CONTAINER_OF(b->ready.next, bt_batch_line_t, link);
+
+    if (!run_line(b, line)) {
+        b->wait_until_us = now_us + RETRY_US;
     }
 }
 

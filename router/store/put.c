@@ -49,8 +49,8 @@ _Static_assert((BT_STORE_SHARE == 16) && (BT_STORE_MAX_OBJECTS == 65536),
                "bt_store_refusal() says so");
 
 /* @retval BT_ERR_TOO_LARGE, BT_ERR_OVERFLOW, BT_ERR_BUSY */
-static bt_status_t find_room(const bt_store_t *store,
-                             const bt_store_space_t *space, uint64_t bytes)
+static bt_status_t check_headroom(const bt_store_t *store,
+                                  const bt_store_space_t *space, uint64_t bytes)
 {
     const uint32_t n = store->n_objects + store->n_puts;
     const uint32_t n_free =
@@ -87,7 +87,7 @@ bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
     if (space == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    if ((status = find_room(store, space, cost)) != BT_OK) {
+    if ((status = check_headroom(store, space, cost)) != BT_OK) {
         bt_store_space_leave(store, space);
         return status;
     }

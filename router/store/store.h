@@ -81,7 +81,8 @@ typedef struct bt_stored {
     uint32_t refs;
     bt_store_space_t *space; /**< NULL: removed */
     bt_store_kind_t kind;
-    bool is_hidden; /**< it is being deleted: not found, nor to be listed */
+    bool is_hidden; /**< true while its file is being removed: neither found nor
+                         to be listed */
     char id[BT_STORE_ID_BYTES];
     uint64_t created_us; /**< since 1970; no two objects have the same */
     uint64_t expires_s;  /**< since 1970 */

@@ -71,12 +71,12 @@ static inline void call(world_t *w, bt_exchange_t *ex, bt_http_method_t method,
     assert_int_equal(ex->n_ends, 1);
 }
 
-static inline void put_input(world_t *w, const char *text)
+static inline void put_input_as(world_t *w, const char *space, const char *text)
 {
     static const char label[] = "batch\0in.jsonl";
     bt_store_put_t *put;
 
-    assert_int_equal(bt_store_put_begin(w->front.store, BT_STORE_FILE, "",
+    assert_int_equal(bt_store_put_begin(w->front.store, BT_STORE_FILE, space,
                                         strlen(text), bt_unix_us(), &put),
                      BT_OK);
     assert_int_equal(bt_store_put_describe(put, label, sizeof(label) - 1, 0),
@@ -84,6 +84,11 @@ static inline void put_input(world_t *w, const char *text)
     assert_int_equal(bt_store_put_write(put, text, strlen(text)), BT_OK);
     assert_int_equal(bt_store_put_commit(put), BT_OK);
     snprintf(input_id, sizeof(input_id), "%s", bt_store_put_end(put)->id);
+}
+
+static inline void put_input(world_t *w, const char *text)
+{
+    put_input_as(w, "", text);
 }
 
 static inline void begin(world_t *w, const char *text)

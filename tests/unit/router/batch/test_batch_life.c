@@ -203,6 +203,35 @@ static void input_that_is_gone_ends_the_batch(void **state)
     remove_folder();
 }
 
+/* Without memory to say why, the batch does not end. */
+static void batch_never_fails_without_a_reason(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+    char path[96];
+
+    (void)state;
+    open_world(w, 0);
+    begin(w, LINE("a", ""));
+    close_world(w);
+    reopen(w, 0);
+    snprintf(path, sizeof(path), "/v1/files/%s", input_id);
+    call(w, &ex, BT_HTTP_DELETE, path, "");
+    assert_int_equal(ex.status, 200);
+    for (int nth = 1; nth <= 2; nth++) {
+        bt_alloc_fail_at(nth);
+        bt_batch_look(batch(w), bt_now_us());
+        assert_int_equal(bt_alloc_fail_at(0), 0);
+        shows(w, "\"status\":\"in_progress\"");
+    }
+    batch(w)->wait_until_us = 0;
+    settle(w);
+    shows(w, "\"status\":\"failed\"");
+    shows(w, "\"code\":\"invalid_input_file\"");
+    close_world(w);
+    remove_folder();
+}
+
 static void results_beyond_the_space_end_the_batch(void **state)
 {
     world_t *w = &world;
@@ -244,6 +273,7 @@ int main(void)
         BT_TEST(cancel_before_a_failure_is_kept_holds),
         BT_TEST(cancelled_batch_keeps_its_answers),
         BT_TEST(input_that_is_gone_ends_the_batch),
+        BT_TEST(batch_never_fails_without_a_reason),
         BT_TEST(results_beyond_the_space_end_the_batch),
     };
 
