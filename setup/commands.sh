@@ -17,7 +17,7 @@
 # ends with `run_command "$@"`, and may add to `commands` those of its own.
 
 # A command NAME is the function cmd_NAME, or else an admin command for the launcher.
-commands=(serve ask check doctor status top start stop drain undrain restart load-model unload-model load-test pull list rm role
+commands=(serve ask check doctor status top start stop drain undrain restart load-model unload-model load-test batch pull list rm role
           key convert accuracy completion version help)
 
 say() { printf '%s\n' "$*" >&2; }
@@ -108,6 +108,9 @@ Baton serves large language models with prefill and decode on separate workers.
                                        see status --url URL --help
   ./baton load-test [OPTION]...        send requests to a server and print latencies
                                        and goodput; --help lists its options
+  ./baton batch FILE [-o OUT]          run the requests of a file when the server has
+                                       room, and write their answers; --help lists
+                                       its options
   ./baton key new TENANT               create an API key and its line for --api-keys
   ./baton convert MODEL NEW --type TYPE
                                        convert a model to a GGUF file of another type;
@@ -173,6 +176,8 @@ cmd_admin() {
 }
 
 cmd_load-test() { exec python3 "$root/tools/cli/load.py" "$@"; }
+
+cmd_batch() { exec python3 "$root/tools/cli/batch.py" "$@"; }
 
 cmd_top() { exec python3 "$root/tools/cli/top.py" "$@"; }
 

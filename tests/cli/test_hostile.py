@@ -13,7 +13,7 @@ from serving import CLI, DONE, LIMIT_S, Server, delta, event
 EVIL = "evil\x1b]0;title\x07\x1b[2J\x9b31m\r\u202ebaton: all is well\u2028x"
 STEERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 COMMANDS = {
-    "ask": ("ask.py", "x"), "load": ("load.py", "--requests", "2", "--warmup", "0", "--quiet"), "top": ("top.py", "--once"),
+    "ask": ("ask.py", "x"), "batch": ("batch.py", "--resume", "b", "-o", "-"), "load": ("load.py", "--requests", "2", "--warmup", "0", "--quiet"), "top": ("top.py", "--once"),
     "status": ("cluster.py", "status"), "drain": ("cluster.py", "drain", "w"), "role": ("cluster.py", "role", "w", "both"),
 }
 CLUSTER = {

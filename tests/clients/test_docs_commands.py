@@ -72,6 +72,8 @@ ACCOUNT = (
     ("docs/RUN.md", "./baton ask --system", "tests/clients/test_docs_commands.py"),
     ("docs/RUN.md", "./baton ask", "tests/cli/test_ask.py"),
     ("docs/RUN.md", "cat report.txt |", "tests/integration/test_commands.py"),
+    ("docs/RUN.md", "./baton batch", "tests/cli/test_batch.py"),
+    ("docs/RUN.md", "./make-requests |", "tests/cli/test_batch.py"),
     ("docs/RUN.md", "./baton load-test", "tests/cli/test_load.py"),
     ("docs/RUN.md", "printf '{\"command\":\"status\"}", "tests/launch/run_admin.py"),
     ("docs/DEPLOY.md", "head -c 32", "tests/clients/test_docs_commands.py"),

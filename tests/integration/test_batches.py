@@ -7,6 +7,7 @@ import tempfile
 import threading
 
 from harness import Cluster, small_model, tiny_model, wait_until
+from test_commands import command
 from test_store import call, killed_router, upload
 from test_tenants import hang_up, served
 
@@ -252,3 +253,31 @@ def test_clients_come_before_batches():
             thread.join()
         assert max(n for _, n in answers) < 30, answers  # they did not wait for all that were there
         assert ended(c, batch)["request_counts"]["completed"] == 60
+
+
+def test_batch_command_runs_a_file():
+    """./baton batch with a real router: whole, with lines that fail, cancelled and resumed, and without --store."""
+    with tempfile.TemporaryDirectory() as d, Cluster(small_model(d), router_args=["--store", os.path.join(d, "store")]) as c:
+        path = os.path.join(d, "in.jsonl")
+        with open(path, "wb") as file:
+            file.write(lines_of([line(i) for i in range(20)]))
+        status, text, said = command(c, "batch.py", path, "--delete")
+        assert (status, text) == (0, "") and ": 20 of 20 lines answered; see " in said, (status, said)
+        with open(os.path.join(d, "in.output.jsonl"), "rb") as file:
+            rows = {row["custom_id"]: row["response"] for row in map(json.loads, file)}
+        assert set(rows) == {f"request-{i}" for i in range(20)} and all(row["status_code"] == 200 for row in rows.values()), rows
+        assert not os.path.exists(os.path.join(d, "in.errors.jsonl")) and call(c, "GET", "/v1/files")[1]["data"] == []
+        status, text, said = command(c, "batch.py", piped=lines_of([line(0), line(1, model="nobody's")]).decode())
+        assert status == 1 and "1 of 2 lines answered, 1 failed" in said, (status, said)
+        assert [json.loads(row)["response"]["status_code"] for row in text.split("\n")[:-1]] == [200, 404], text
+        status, text, said = command(c, "batch.py", piped=lines_of([line(0), line(1, url="/v1/responses")]).decode())
+        assert (status, text) == (1, "") and "baton: standard input:2: " in said and " is failed: 0 of " in said, (status, said)
+        batch = begin(c, (line(i, max_tokens=64) for i in range(3000)))
+        status, text, said = command(c, "batch.py", "--cancel", batch["id"])
+        assert status == 0 and f"{batch['id']} is cancelling" in said, (status, said)
+        status, text, said = command(c, "batch.py", "--resume", batch["id"], "-o", "-")
+        assert status == 1 and f"{batch['id']} is cancelled: {text.count(chr(10))} of " in said, (status, said)
+        c.wait_idle()
+    with tempfile.TemporaryDirectory() as d, Cluster(tiny_model(d)) as c:
+        status, text, said = command(c, "batch.py", piped=lines_of([line(0)]).decode())
+        assert (status, text) == (1, "") and "--store DIR" in said, (status, said)

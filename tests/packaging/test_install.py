@@ -14,7 +14,7 @@ import unittest
 from confined import settings
 from installed import BUILD, ROOT, Home, Server, hidden, install, prefix, small_model, tiny_model
 
-PYTHON = ["ask", "key", "load-test", "pull", "list", "rm"]
+PYTHON = ["ask", "batch", "key", "load-test", "pull", "list", "rm"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 

@@ -38,6 +38,13 @@ class Progress:
         self.tenth = self._tenth()
         self.past = [(clock(), done)]
 
+    def amount(self, n):
+        """So much, for people; a rate is no whole number."""
+        return size_text(int(n))
+
+    def share(self):
+        return f"{self.amount(self.done)} of {self.amount(self.total)}"
+
     def _tenth(self):
         return 10 * self.done // self.total if self.total else 0
 
@@ -51,7 +58,7 @@ class Progress:
                 self.stream.flush()
         elif self._tenth() > self.tenth:
             self.tenth = self._tenth()
-            print(f"{self.label}: {10 * self.tenth} % of {size_text(self.total)}", file=self.stream, flush=True)
+            print(f"{self.label}: {10 * self.tenth} % of {self.amount(self.total)}", file=self.stream, flush=True)
 
     def back(self, n):
         """So many bytes are to come once more."""
@@ -70,13 +77,12 @@ class Progress:
 
     def line(self, now):
         rate = self.rate(now)
-        text = size_text(self.done)
+        text = self.amount(self.done)
         if self.total:
             filled = BAR * self.done // self.total
-            text = (f"[{'#' * filled}{'.' * (BAR - filled)}] {100 * self.done // self.total:3d} %  {text} of "
-                    f"{size_text(self.total)}")
+            text = f"[{'#' * filled}{'.' * (BAR - filled)}] {100 * self.done // self.total:3d} %  {self.share()}"
         if rate:
-            text += f", {size_text(int(rate))}/s"
+            text += f", {self.amount(rate)}/s"
             if self.total and self.done < self.total:
                 text += f", {time_text((self.total - self.done) / rate)} left"
         return f"{self.label} {text}"
