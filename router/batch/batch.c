@@ -43,6 +43,15 @@ bool bt_batch_is_done(const bt_batch_t *b, uint32_t index)
     return (b->done[index / 8] & (1u << (index % 8))) != 0;
 }
 
+bool bt_batch_mark(uint8_t *bits, uint32_t index)
+{
+    const uint8_t bit = (uint8_t)(1u << (index % 8));
+    const bool is_new = (bits[index / 8] & bit) == 0;
+
+    bits[index / 8] |= bit;
+    return is_new;
+}
+
 const char *bt_batch_space(const bt_tenant_t *tenant)
 {
     return ((tenant != NULL) && tenant->is_named) ? tenant->name : "";

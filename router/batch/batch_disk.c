@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a batch reads and writes: its journal, the lines that run next, and the
- * files of its results. Jobs of the pool's files thread. */
+/* What a batch reads and writes: its journal, and the lines that run next. Jobs
+ * of the pool's files thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ static bt_batch_t *batch_of(bt_pool_job_t *job)
     return BT_CONTAINER_OF(job, bt_batch_t, job);
 }
 
-static bt_status_t open_journal(bt_batch_t *b)
+bt_status_t bt_batch_open_journal(bt_batch_t *b)
 {
     const void *data;
     size_t bytes = 1;
@@ -68,9 +68,9 @@ static bt_status_t open_journal(bt_batch_t *b)
 }
 
 /* The text stays until it is on the disk. */
-static bt_status_t append_state(bt_batch_t *b)
+bt_status_t bt_batch_append_state(bt_batch_t *b)
 {
-    bt_status_t status = open_journal(b);
+    bt_status_t status = bt_batch_open_journal(b);
 
     if ((status == BT_OK) && (b->state_text.len > 0)) {
         status = bt_store_journal_append(b->journal, b->state_text.data,
@@ -89,7 +89,7 @@ static void run_save(bt_pool_job_t *job)
 {
     bt_batch_t *b = batch_of(job);
 
-    b->job_status = append_state(b);
+    b->job_status = bt_batch_append_state(b);
 }
 
 void bt_batch_save(bt_batch_t *b, void (*next)(bt_batch_t *))
@@ -180,7 +180,7 @@ static bt_status_t read_lines(bt_batch_t *b)
 static void run_work(bt_pool_job_t *job)
 {
     bt_batch_t *b = batch_of(job);
-    bt_status_t status = append_state(b);
+    bt_status_t status = bt_batch_append_state(b);
 
     BT_LIST_FOR_EACH_ENTRY(bt_batch_result_t, result, &b->saving, link) {
         if (status == BT_OK) {
@@ -200,195 +200,6 @@ static void run_work(bt_pool_job_t *job)
 void bt_batch_work(bt_batch_t *b, void (*next)(bt_batch_t *))
 {
     bt_batch_post(b, run_work, next);
-}
-
-/* ---- the end ---- */
-
-/* Reads a record of a result. @return false: it is another one */
-static bool read_result(const void *data, size_t bytes, uint32_t *index_p,
-                        bool *ok_p)
-{
-    const uint8_t *at = data;
-
-    if ((bytes <= BT_BATCH_RESULT_HEAD) || (at[0] != 'R') || (at[5] > 1)) {
-        return false;
-    }
-    *index_p = (uint32_t)at[1] | (uint32_t)at[2] << 8 | (uint32_t)at[3] << 16 |
-               (uint32_t)at[4] << 24;
-    *ok_p = at[5] == 1;
-    return *index_p < BT_BATCH_MAX_LINES;
-}
-
-static bool mark(uint8_t *bits, uint32_t index)
-{
-    const uint8_t bit = (uint8_t)(1u << (index % 8));
-    const bool is_new = (bits[index / 8] & bit) == 0;
-
-    bits[index / 8] |= bit;
-    return is_new;
-}
-
-/* Writes the results of the journal, which is at its end then.
- * @retval BT_ERR_CORRUPT  they are not those that were counted */
-static bt_status_t write_results(bt_batch_t *b, uint8_t *written)
-{
-    bt_batch_found_t *found = &b->found;
-    bt_status_t status = BT_OK, written_status = BT_OK;
-    const void *data;
-    size_t bytes = 1;
-
-    *found = (bt_batch_found_t){0};
-    bt_store_journal_rewind(b->journal);
-    while ((status == BT_OK) && (bytes > 0)) {
-        bt_store_put_t *put;
-        uint32_t index;
-        bool ok;
-
-        status = bt_store_journal_next(b->journal, &data, &bytes);
-        if ((status != BT_OK) || !read_result(data, bytes, &index, &ok) ||
-            (index >= b->n_lines) || !mark(written, index)) {
-            continue;
-        }
-        put = ok ? b->output : b->error_file;
-        *(ok ? &found->n_ok : &found->n_failed) += 1;
-        *(ok ? &found->ok_bytes : &found->failed_bytes) += bytes;
-        if (written_status == BT_OK) {
-            written_status =
-                (put == NULL)
-                    ? BT_ERR_TOO_LARGE
-                    : bt_store_put_write(
-                          put, (const char *)data + BT_BATCH_RESULT_HEAD,
-                          bytes - BT_BATCH_RESULT_HEAD);
-        }
-    }
-    b->is_miscounted =
-        (status == BT_OK) &&
-        ((found->n_ok != b->n_ok) || (found->n_failed != b->n_failed) ||
-         (written_status == BT_ERR_TOO_LARGE));
-    return (status != BT_OK)  ? status
-           : b->is_miscounted ? BT_ERR_CORRUPT
-                              : written_status;
-}
-
-/* Says of lines without a result that their time is over. */
-static bt_status_t write_expired(bt_batch_t *b, const uint8_t *written)
-{
-    char custom_id[BT_BATCH_ID_CHARS + 1];
-    bt_batch_fault_t fault;
-    bt_batch_text_t line;
-    bt_strbuf_t out;
-    bt_status_t status;
-
-    bt_batch_input_close(b);
-    status = bt_batch_input_open(b);
-    bt_strbuf_init(&out, 65536);
-    while ((status == BT_OK) &&
-           ((status = bt_batch_input_next(b, &line)) == BT_OK)) {
-        const uint32_t index = b->next_index++;
-
-        if ((index >= b->n_lines) ||
-            ((written[index / 8] & (1u << (index % 8))) != 0)) {
-            continue;
-        }
-        status = bt_batch_line_parse(
-            &line, b->endpoint, (size_t)b->all->front->config->max_body_bytes,
-            custom_id, NULL, &fault);
-        if ((status == BT_OK) || (status == BT_ERR_TOO_LARGE)) {
-            bt_strbuf_reset(&out);
-            bt_batch_write_unanswered(
-                custom_id, "batch_expired",
-                "This request could not be executed before the completion "
-                "window expired.",
-                &out);
-            status = bt_strbuf_status(&out);
-        }
-        if (status == BT_OK) {
-            status = bt_store_put_write(b->error_file, out.data, out.len);
-        }
-    }
-    bt_strbuf_fini(&out);
-    if ((status == BT_ERR_NO_MEMORY) || (status == BT_ERR_IO)) {
-        return status; /* a later try may get further */
-    }
-    if (status != BT_ERR_NOT_FOUND) {
-        BT_LOG_WARN("batch %s: not all lines of its input can be read, to say "
-                    "that they have expired: %s",
-                    b->object->id, bt_status_str(status));
-    }
-    return BT_OK;
-}
-
-static bt_status_t describe(bt_store_put_t *put, const bt_batch_t *b,
-                            const char *what)
-{
-    char label[160];
-    const int n = snprintf(label, sizeof(label), "batch_output%c%s_%s.jsonl",
-                           '\0', b->object->id, what);
-
-    return (put == NULL)
-               ? BT_OK
-               : bt_store_put_describe(put, label, (size_t)n, b->output_life_s);
-}
-
-/* Removes what an earlier try has committed, now that there is as much. */
-static bt_status_t remove_stale(bt_batch_t *b)
-{
-    bt_status_t status = BT_OK;
-
-    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(b->stale)); i++) {
-        if (b->stale[i] != NULL) {
-            status = bt_store_unlink(b->all->front->store, b->stale[i]);
-        }
-    }
-    b->are_stale_gone = status == BT_OK;
-    return status;
-}
-
-static bt_status_t finalize(bt_batch_t *b, uint8_t *written)
-{
-    bt_store_journal_t *journal;
-    bt_status_t status;
-
-    if ((status = open_journal(b)) != BT_OK ||
-        (status = describe(b->output, b, "output")) != BT_OK ||
-        (status = describe(b->error_file, b, "errors")) != BT_OK ||
-        (status = write_results(b, written)) != BT_OK) {
-        return status;
-    }
-    if ((b->ending == BT_BATCH_EXPIRED) && (b->error_file != NULL) &&
-        (b->input != NULL) && ((status = write_expired(b, written)) != BT_OK)) {
-        return status;
-    }
-    if ((status = remove_stale(b)) != BT_OK ||
-        (status = append_state(b)) != BT_OK) {
-        return status;
-    }
-    if (((b->output != NULL) &&
-         ((status = bt_store_put_commit(b->output)) != BT_OK)) ||
-        ((b->error_file != NULL) &&
-         ((status = bt_store_put_commit(b->error_file)) != BT_OK))) {
-        return status;
-    }
-    journal = b->journal;
-    b->journal = NULL;
-    return bt_store_journal_replace(journal, b->final_text.data,
-                                    b->final_text.len);
-}
-
-static void run_finalize(bt_pool_job_t *job)
-{
-    bt_batch_t *b = batch_of(job);
-    uint8_t *written = bt_calloc(BT_BATCH_MAX_LINES / 8 + 1, 1);
-
-    b->are_stale_gone = b->is_miscounted = false;
-    b->job_status = (written != NULL) ? finalize(b, written) : BT_ERR_NO_MEMORY;
-    bt_free(written);
-    bt_batch_input_close(b);
-}
-
-void bt_batch_finalize(bt_batch_t *b, void (*next)(bt_batch_t *))
-{
-    bt_batch_post(b, run_finalize, next);
 }
 
 /* ---- the start ---- */
@@ -427,7 +238,8 @@ static bt_status_t load_record(bt_batch_t *b, const char *data, size_t bytes)
     if ((bytes > 1) && (data[0] == 'S')) {
         return bt_batch_read_state(data + 1, bytes - 1, b);
     }
-    if (read_result(data, bytes, &index, &ok) && mark(b->done, index)) {
+    if (bt_batch_read_result(data, bytes, &index, &ok) &&
+        bt_batch_mark(b->done, index)) {
         *(ok ? &b->ok_bytes : &b->failed_bytes) += bytes;
     }
     return BT_OK;

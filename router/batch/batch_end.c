@@ -79,6 +79,7 @@ static void finalized(bt_batch_t *b)
     bt_store_t *store = b->all->front->store;
     const uint32_t n_unanswered = b->n_lines - b->n_ok - b->n_failed;
 
+    bt_batch_end_write(b);
     if (b->are_stale_gone) {
         bt_batch_forget_stale(b);
         b->are_stale_gone = false;

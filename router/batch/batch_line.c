@@ -334,6 +334,20 @@ bt_status_t bt_batch_result_answer(const bt_batch_line_t *line,
     return BT_OK;
 }
 
+bool bt_batch_read_result(const void *data, size_t bytes, uint32_t *index_p,
+                          bool *ok_p)
+{
+    const uint8_t *at = data;
+
+    if ((bytes <= BT_BATCH_RESULT_HEAD) || (at[0] != 'R') || (at[5] > 1)) {
+        return false;
+    }
+    *index_p = (uint32_t)at[1] | (uint32_t)at[2] << 8 | (uint32_t)at[3] << 16 |
+               (uint32_t)at[4] << 24;
+    *ok_p = at[5] == 1;
+    return *index_p < BT_BATCH_MAX_LINES;
+}
+
 void bt_batch_write_unanswered(const char *custom_id, const char *code,
                                const char *why, bt_strbuf_t *out)
 {

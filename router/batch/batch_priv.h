@@ -2,10 +2,10 @@
 /** @file batch_priv.h
  *
  * Shared by the files of batches only: batches.c (all of them), batch.c (the
- * life of one), batch_end.c (the files of its results), batch_state.c (what is
- * kept of it), batch_disk.c (jobs of the pool), batch_input.c and batch_check.c
- * (the lines of the input), batch_run.c (lines as requests), batch_line.c (a
- * line as text).
+ * life of one), batch_end.c and batch_write.c (the files of its results),
+ * batch_state.c (what is kept of it), batch_disk.c (jobs of the pool),
+ * batch_input.c and batch_check.c (the lines of the input), batch_run.c (lines
+ * as requests), batch_line.c (a line as text).
  */
 #ifndef BT_ROUTER_BATCH_BATCH_PRIV_H
 #define BT_ROUTER_BATCH_BATCH_PRIV_H
@@ -65,6 +65,7 @@ typedef struct bt_batch_text {
 } bt_batch_text_t;
 
 typedef struct bt_batch_check bt_batch_check_t; /* batch_check.c */
+typedef struct bt_batch_write bt_batch_write_t; /* batch_write.c */
 
 /* Result of a line: a record of the journal, 'R', index (u32), whether it
  * succeeded (u8), and the line of the output or the error file. */
@@ -144,6 +145,7 @@ struct bt_batch {
     size_t chunk_bytes;
     size_t slice_bytes;      /* read by this job */
     bt_batch_check_t *check; /* owned; NULL: none is under way */
+    bt_batch_write_t *write; /* owned; NULL: none is under way */
     uint32_t next_index,
         next_number;       /* of lines; without and with empty ones */
     bool is_read;          /* all lines were read */
@@ -221,6 +223,8 @@ void bt_batch_count_lines(const bt_batch_t *batch, bt_process_cell_t result,
 void bt_batch_line_free(bt_batch_line_t *line);
 void bt_batch_result_free(bt_batch_result_t *result);
 bool bt_batch_is_done(const bt_batch_t *batch, uint32_t index);
+/* Sets the bit of a line. @return false: it was set */
+bool bt_batch_mark(uint8_t *bits, uint32_t index);
 
 /* ---- batch_state.c ---- */
 
@@ -267,6 +271,9 @@ BT_MUST_CHECK bt_status_t bt_batch_line_parse(
 BT_MUST_CHECK bt_status_t bt_batch_result_answer(
     const bt_batch_line_t *line, const char *request_id, int http_status,
     const char *answer, size_t answer_bytes, bt_batch_result_t **result_p);
+/* Reads a record of the journal. @return false: it is no result */
+bool bt_batch_read_result(const void *data, size_t bytes, uint32_t *index_p,
+                          bool *ok_p);
 /* Appends a line of the error file for one that did not run. */
 void bt_batch_write_unanswered(const char *custom_id, const char *code,
                                const char *why, bt_strbuf_t *out);
@@ -291,12 +298,14 @@ void bt_batch_post(bt_batch_t *batch, void (*run)(bt_pool_job_t *job),
 /* Each posts a job. */
 /* Appends results, and reads lines if there are few. */
 void bt_batch_work(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
-/* Writes output and error file, then the last state.
- * @retval BT_ERR_CORRUPT  as job_status: `is_miscounted`, and nothing is kept
- */
-void bt_batch_finalize(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
 /* Appends state_text, if there is any, to the journal. */
 void bt_batch_save(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
+/* Opens the journal, unless it is open, and reads up to its end; in a job.
+ * @retval BT_ERR_CORRUPT, BT_ERR_IO, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_batch_open_journal(bt_batch_t *batch);
+/* Appends state_text, if there is any, to the journal, in a job. @retval as
+ * bt_batch_open_journal() */
+BT_MUST_CHECK bt_status_t bt_batch_append_state(bt_batch_t *batch);
 /* Closes reader and journal. */
 void bt_batch_close_files(bt_batch_t *batch);
 
@@ -312,6 +321,15 @@ void bt_batch_input_close(bt_batch_t *batch);
  * @retval BT_ERR_CORRUPT, BT_ERR_IO, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_batch_input_next(bt_batch_t *batch,
                                               bt_batch_text_t *line);
+
+/* ---- batch_write.c ---- */
+
+/* Posts a job that writes output and error file, then the last state. In next()
+ * bt_batch_end_write() is due.
+ * @retval BT_ERR_CORRUPT  as job_status: `is_miscounted`, and nothing is kept
+ */
+void bt_batch_finalize(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
+void bt_batch_end_write(bt_batch_t *batch);
 
 /* ---- batch_check.c ---- */
 
