@@ -353,6 +353,20 @@ int bt_key_equal(const void *a, const void *b, size_t bytes)
     return sodium_memcmp(a, b, bytes) == 0;
 }
 
+void bt_key_random_hex(size_t bytes, char *text)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    bt_key_random(text + bytes, bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        const uint8_t byte = (uint8_t)text[bytes + i];
+
+        text[2 * i] = digits[byte >> 4]; /* never beyond byte i */
+        text[2 * i + 1] = digits[byte & 15];
+    }
+    text[2 * bytes] = '\0';
+}
+
 void bt_key_random(void *data, size_t bytes)
 {
     start();

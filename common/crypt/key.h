@@ -105,6 +105,8 @@ void bt_key_hash(bt_key_hash_kind_t kind, const void *data, size_t bytes,
 int bt_key_equal(const void *a, const void *b, size_t bytes);
 /** Fills memory with cryptographic randomness. */
 void bt_key_random(void *data, size_t bytes);
+/** Writes random bytes as lower-case hexadecimal digits, and a zero byte. */
+void bt_key_random_hex(size_t bytes, char *text);
 /** Overwrites a secret that is no longer needed. */
 void bt_key_wipe(void *data, size_t bytes);
 

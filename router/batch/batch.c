@@ -52,11 +52,6 @@ bool bt_batch_mark(uint8_t *bits, uint32_t index)
     return is_new;
 }
 
-const char *bt_batch_space(const bt_tenant_t *tenant)
-{
-    return ((tenant != NULL) && tenant->is_named) ? tenant->name : "";
-}
-
 void bt_batch_count_lines(const bt_batch_t *b, bt_process_cell_t result,
                           uint32_t n)
 {

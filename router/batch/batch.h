@@ -80,8 +80,6 @@ void bt_batches_tick(bt_batches_t *batches, uint64_t now_us);
 
 /** True for the path of an endpoint that batches have. */
 bool bt_batch_is_endpoint(const char *path);
-/** Returns the space of a tenant in the store; NULL: the one without a name. */
-const char *bt_batch_space(const bt_tenant_t *tenant);
 /** Is called with a batch, or with NULL and an error. */
 typedef void (*bt_batch_answer_fn_t)(void *ctx, const bt_batch_t *batch,
                                      const bt_api_error_t *error);

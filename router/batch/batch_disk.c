@@ -206,27 +206,16 @@ void bt_batch_work(bt_batch_t *b, void (*next)(bt_batch_t *))
 
 static bt_status_t load_params(bt_batch_t *b)
 {
-    bt_store_reader_t *reader = NULL;
-    const void *data;
     bt_strbuf_t text;
-    size_t bytes = 1;
-    bt_status_t status =
-        bt_store_reader_open(b->all->front->store, b->object, &reader);
+    bt_status_t status;
 
     bt_strbuf_init(&text, 1u << 20);
-    while ((status == BT_OK) && (bytes > 0)) {
-        status = bt_store_reader_next(reader, &data, &bytes);
-        if (status == BT_OK) {
-            bt_strbuf_append(&text, data, bytes);
-            status = bt_strbuf_status(&text);
-        }
-    }
+    status = bt_store_read(b->all->front->store, b->object, &text);
     if (status == BT_OK) {
         status =
             bt_batch_read_params((text.len > 0) ? text.data : "", text.len, b);
     }
     bt_strbuf_fini(&text);
-    bt_store_reader_close(reader);
     return status;
 }
 

@@ -11,8 +11,6 @@
 #define MAX_VALUE      512u
 #define METADATA_BYTES ((size_t)128 << 10)
 #define MAX_VALUES     1000u /* of a body */
-#define LEAST_LIFE_S   3600u
-#define MOST_LIFE_S    2592000u
 
 static bt_status_t read_text(const bt_json_node_t *node, const char *name,
                              char *text, size_t size, bt_api_error_t *error)
@@ -79,7 +77,8 @@ static bt_status_t read_life(const bt_json_doc_t *doc,
     if ((bt_json_size(node, BT_JSON_OBJECT) != 2) ||
         !bt_json_is(bt_json_get(doc, node, "anchor"), "created_at") ||
         !bt_json_as_u64(bt_json_get(doc, node, "seconds"), &fields->life_s) ||
-        (fields->life_s < LEAST_LIFE_S) || (fields->life_s > MOST_LIFE_S)) {
+        (fields->life_s < BT_STORE_LEAST_LIFE_S) ||
+        (fields->life_s > BT_STORE_MOST_LIFE_S)) {
         return bt_api_error_invalid(error, "output_expires_after",
                                     "output_expires_after must have the anchor "
                                     "created_at and seconds from 3600 to "

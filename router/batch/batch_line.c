@@ -278,17 +278,9 @@ bt_status_t bt_batch_line_parse(const bt_batch_text_t *line,
 
 static void begin_line(bt_json_t *json, const char *custom_id)
 {
-    static const char digits[] = "0123456789abcdef";
     char id[48] = "batch_req_";
-    uint8_t random[16];
-    size_t n = strlen(id);
 
-    bt_key_random(random, sizeof(random));
-    for (size_t i = 0; i < sizeof(random); i++) {
-        id[n++] = digits[random[i] >> 4];
-        id[n++] = digits[random[i] & 15];
-    }
-    id[n] = '\0';
+    bt_key_random_hex(16, id + strlen(id));
     bt_json_object(json, NULL);
     bt_json_str(json, "id", id);
     bt_json_str(json, "custom_id", custom_id);

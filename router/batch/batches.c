@@ -417,7 +417,7 @@ static bt_status_t prepare(bt_batches_t *all, const bt_batch_params_t *params,
     bt_batch_write_params(params, &m->params);
     status = bt_strbuf_status(&m->params);
     if (status == BT_OK) {
-        m->batch = make_batch(all, bt_batch_space(params->tenant));
+        m->batch = make_batch(all, bt_tenant_space(params->tenant));
         status =
             (m->batch != NULL)
                 ? bt_batch_read_params(m->params.data, m->params.len, m->batch)
@@ -435,7 +435,7 @@ bt_status_t bt_batch_begin(bt_batches_t *all, const bt_batch_params_t *params,
                            bt_batch_answer_fn_t made_fn, void *ctx,
                            bt_api_error_t *error_p)
 {
-    const char *space = bt_batch_space(params->tenant);
+    const char *space = bt_tenant_space(params->tenant);
     const bt_batch_owner_t *owner = find_owner(all, space);
     bt_status_t status;
     making_t *m;

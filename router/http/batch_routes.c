@@ -5,8 +5,8 @@
 
 #include "common/base/alloc.h"
 #include "router/batch/batch.h"
-#include "router/http/query.h"
 #include "router/http/routes_priv.h"
+#include "router/http/stored_page.h"
 #include "router/store/store.h"
 
 #define MOST_LISTED 100u
@@ -30,7 +30,7 @@ static bt_batch_t *find_batch(bt_http_request_t *r)
 {
     const bt_stored_t *object =
         bt_store_find(r->door->front->store, BT_STORE_BATCH,
-                      bt_batch_space(r->base.tenant), r->name);
+                      bt_tenant_space(r->base.tenant), r->name);
     bt_batch_t *batch = (object != NULL) ? bt_batch_of(object) : NULL;
 
     if (batch == NULL) {
@@ -71,7 +71,7 @@ static bt_status_t check_fields(const bt_http_request_t *r,
                                 bt_api_error_t *error)
 {
     if (bt_store_find(r->door->front->store, BT_STORE_FILE,
-                      bt_batch_space(r->base.tenant),
+                      bt_tenant_space(r->base.tenant),
                       fields->input_id) == NULL) {
         bt_api_error_set(error, 404, "input_file_id",
                          "input_file_id: no such File object: %.60s",
@@ -117,78 +117,24 @@ static void begin_batch(bt_http_request_t *r, bt_strbuf_t *body)
 
 /* ---- GET /v1/batches ---- */
 
-static bt_status_t read_query(const bt_http_request_t *r, uint64_t *limit_p,
-                              bt_stored_t **after_p, bt_api_error_t *error)
+static void write_batch(const bt_stored_t *object, bt_json_t *json)
 {
-    bt_status_t status;
-    bt_query_t query;
-
-    bt_query_init(&query, bt_exchange_query(r->ex));
-    while ((status = bt_query_next(&query)) == BT_OK) {
-        if (strcmp(query.name, "limit") == 0) {
-            if (!bt_parse_u64(query.value, limit_p) || (*limit_p < 1) ||
-                (*limit_p > MOST_LISTED)) {
-                return bt_api_error_invalid(
-                    error, "limit", "limit must be a number from 1 to 100");
-            }
-        } else if (strcmp(query.name, "after") == 0) {
-            *after_p =
-                bt_store_find(r->door->front->store, BT_STORE_BATCH,
-                              bt_batch_space(r->base.tenant), query.value);
-            if (*after_p == NULL) {
-                bt_api_error_set(error, 404, "after",
-                                 "after: no such batch: %.100s", query.value);
-                return BT_ERR_NOT_FOUND;
-            }
-        } else {
-            return bt_api_error_invalid(error, NULL,
-                                        "%.64s is no parameter of this list: "
-                                        "these are after and limit",
-                                        query.name);
-        }
-    }
-    return (status == BT_ERR_NOT_FOUND)
-               ? BT_OK
-               : BT_API_INVALID(error, "the query is malformed");
+    bt_batch_write(bt_batch_of(object), json);
 }
 
-static void write_page(bt_list_t *objects, bt_stored_t *after, uint64_t limit,
-                       bt_json_t *json)
-{
-    bt_list_t *at = (after != NULL) ? &after->link : objects;
-    const bt_stored_t *first = NULL, *last = NULL;
-    bool has_more = false;
-    uint64_t n = 0;
-
-    bt_json_object(json, NULL);
-    bt_json_str(json, "object", "list");
-    bt_json_array(json, "data");
-    while ((objects != NULL) && !has_more && ((at = at->prev) != objects)) {
-        const bt_stored_t *object = BT_CONTAINER_OF(at, bt_stored_t, link);
-
-        if ((object->kind != BT_STORE_BATCH) || (bt_batch_of(object) == NULL)) {
-            continue;
-        }
-        has_more = n == limit;
-        if (!has_more) {
-            bt_batch_write(bt_batch_of(object), json);
-            first = (first == NULL) ? object : first;
-            last = object;
-            n++;
-        }
-    }
-    bt_json_end_array(json);
-    bt_json_str(json, "first_id", (first != NULL) ? first->id : NULL);
-    bt_json_str(json, "last_id", (last != NULL) ? last->id : NULL);
-    bt_json_bool(json, "has_more", has_more);
-    bt_json_end_object(json);
-}
+static const bt_stored_list_t list = {
+    .kind = BT_STORE_BATCH,
+    .what = "batch",
+    .names = "after and limit",
+    .most_limit = MOST_LISTED,
+    .most_page = MOST_LISTED,
+    .write = write_batch,
+};
 
 void bt_route_batches(bt_http_request_t *r)
 {
     bt_api_error_t error = {0};
-    bt_stored_t *after = NULL;
-    uint64_t limit = LISTED;
+    bt_stored_page_t page = {.limit = LISTED};
     bt_json_t json;
 
     if (find_batches(r) == NULL) {
@@ -198,14 +144,12 @@ void bt_route_batches(bt_http_request_t *r)
         bt_http_request_take_body(r, begin_batch);
         return;
     }
-    if (read_query(r, &limit, &after, &error) != BT_OK) {
+    if (bt_stored_page_read(r, &list, &page, &error) != BT_OK) {
         bt_http_request_fail(r, &error);
         return;
     }
     bt_http_request_begin_json(r, &json);
-    write_page(
-        bt_store_list(r->door->front->store, bt_batch_space(r->base.tenant)),
-        after, limit, &json);
+    bt_stored_page_write(r, &list, &page, &json);
     bt_http_request_respond_json(r);
 }
 

@@ -13,13 +13,11 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "router/http/multipart.h"
-#include "router/http/query.h"
 #include "router/http/routes_priv.h"
+#include "router/http/stored_page.h"
 #include "router/store/store.h"
 
-#define PURPOSE_BYTES 32
-#define LEAST_LIFE_S  3600u /* OpenAI: one hour to 30 days */
-#define MOST_LIFE_S   2592000u
+#define PURPOSE_BYTES BT_STORED_PURPOSE_BYTES
 #define MOST_LISTED   10000u /* OpenAI's limit, and its default */
 #define MOST_PAGE     1000u  /* files of one answer */
 
@@ -45,13 +43,6 @@ typedef struct file_job {
 
 /* ---- what all of them need ---- */
 
-static const char *space_of(const bt_http_request_t *r)
-{
-    const bt_tenant_t *tenant = r->base.tenant;
-
-    return ((tenant != NULL) && tenant->is_named) ? tenant->name : "";
-}
-
 /* @return NULL: there is none, and the request was refused */
 static bt_store_t *find_store(bt_http_request_t *r)
 {
@@ -68,8 +59,8 @@ static bt_store_t *find_store(bt_http_request_t *r)
 /* @return NULL: there is none, and the request was refused */
 static bt_stored_t *find_file(bt_http_request_t *r, const bt_store_t *store)
 {
-    bt_stored_t *object =
-        bt_store_find(store, BT_STORE_FILE, space_of(r), r->name);
+    bt_stored_t *object = bt_store_find(
+        store, BT_STORE_FILE, bt_tenant_space(r->base.tenant), r->name);
 
     if (object == NULL) {
         bt_http_request_error(r, 404, "id", "no such File object: %.100s",
@@ -254,7 +245,8 @@ static bt_status_t read_life(const bt_multipart_part_t *part, bool is_anchor,
                             "expires_after[anchor] must be created_at");
     }
     return (bt_parse_u64(text, &upload->life_s) &&
-            (upload->life_s >= LEAST_LIFE_S) && (upload->life_s <= MOST_LIFE_S))
+            (upload->life_s >= BT_STORE_LEAST_LIFE_S) &&
+            (upload->life_s <= BT_STORE_MOST_LIFE_S))
                ? BT_OK
                : refuse(error, "expires_after",
                         "expires_after[seconds] must be a number from 3600 to "
@@ -366,7 +358,8 @@ static bt_status_t reserve(bt_http_request_t *r, bt_store_t *store,
                            uint64_t bytes, bt_store_put_t **put_p)
 {
     const bt_status_t status = bt_store_put_begin(
-        store, BT_STORE_FILE, space_of(r), bytes, bt_unix_us(), put_p);
+        store, BT_STORE_FILE, bt_tenant_space(r->base.tenant), bytes,
+        bt_unix_us(), put_p);
 
     if (bt_store_refusal(status) != NULL) {
         bt_http_request_error(r, (status == BT_ERR_BUSY) ? 503 : 413, "file",
@@ -409,120 +402,41 @@ static void begin_upload(bt_http_request_t *r, bt_strbuf_t *body)
 
 /* ---- GET /v1/files ---- */
 
-typedef struct page {
-    bt_stored_t *after; /* NULL: from the beginning */
-    char purpose[PURPOSE_BYTES];
-    bool is_ascending;
-    uint64_t limit;
-} page_t;
+static const bt_stored_list_t list = {
+    .kind = BT_STORE_FILE,
+    .what = "File object",
+    .names = "after, limit, order and purpose",
+    .most_limit = MOST_LISTED,
+    .most_page = MOST_PAGE,
+    .has_order = true,
+    .has_purpose = true,
+    .write = write_file,
+};
 
-static bt_status_t read_query(const bt_http_request_t *r,
-                              const bt_store_t *store, page_t *page,
-                              bt_api_error_t *error)
+static void list_files(bt_http_request_t *r)
 {
-    bt_status_t status;
-    bt_query_t query;
-
-    bt_query_init(&query, bt_exchange_query(r->ex));
-    while ((status = bt_query_next(&query)) == BT_OK) {
-        const char *value = query.value;
-
-        if (strcmp(query.name, "purpose") == 0) {
-            snprintf(page->purpose, sizeof(page->purpose), "%.31s", value);
-        } else if (strcmp(query.name, "order") == 0) {
-            page->is_ascending = strcmp(value, "asc") == 0;
-            if (!page->is_ascending && (strcmp(value, "desc") != 0)) {
-                return refuse(error, "order", "order must be asc or desc");
-            }
-        } else if (strcmp(query.name, "limit") == 0) {
-            if (!bt_parse_u64(value, &page->limit) || (page->limit < 1) ||
-                (page->limit > MOST_LISTED)) {
-                return refuse(error, "limit",
-                              "limit must be a number from 1 to 10000");
-            }
-        } else if (strcmp(query.name, "after") == 0) {
-            page->after =
-                bt_store_find(store, BT_STORE_FILE, space_of(r), value);
-            if (page->after == NULL) {
-                bt_api_error_set(error, 404, "after",
-                                 "after: no such File object: %.100s", value);
-                return BT_ERR_NOT_FOUND;
-            }
-        } else {
-            return bt_api_error_invalid(
-                error, NULL,
-                "%.64s is no parameter of this list: these are after, limit, "
-                "order and purpose",
-                query.name);
-        }
-    }
-    return (status == BT_ERR_NOT_FOUND)
-               ? BT_OK
-               : refuse(error, NULL, "the query is malformed");
-}
-
-/* Writes the files of a page. */
-static void write_page(bt_list_t *objects, const page_t *page, bt_json_t *json)
-{
-    const uint64_t most = (page->limit < MOST_PAGE) ? page->limit : MOST_PAGE;
-    bt_list_t *at = (page->after != NULL) ? &page->after->link : objects;
-    const bt_stored_t *first = NULL, *last = NULL;
-    bool has_more = false;
-    uint64_t n = 0;
-
-    bt_json_object(json, NULL);
-    bt_json_str(json, "object", "list");
-    bt_json_array(json, "data");
-    while ((objects != NULL) && !has_more &&
-           ((at = page->is_ascending ? at->next : at->prev) != objects)) {
-        const bt_stored_t *object = BT_CONTAINER_OF(at, bt_stored_t, link);
-
-        if ((object->kind != BT_STORE_FILE) || object->is_hidden ||
-            ((page->purpose[0] != '\0') &&
-             (strcmp(purpose_of(object), page->purpose) != 0))) {
-            continue;
-        }
-        has_more = n == most;
-        if (!has_more) {
-            write_file(object, json);
-            first = (first == NULL) ? object : first;
-            last = object;
-            n++;
-        }
-    }
-    bt_json_end_array(json);
-    bt_json_str(json, "first_id", (first != NULL) ? first->id : NULL);
-    bt_json_str(json, "last_id", (last != NULL) ? last->id : NULL);
-    bt_json_bool(json, "has_more", has_more);
-    bt_json_end_object(json);
-}
-
-static void list_files(bt_http_request_t *r, const bt_store_t *store)
-{
-    page_t page = {.limit = MOST_LISTED};
+    bt_stored_page_t page = {.limit = MOST_LISTED};
     bt_api_error_t error = {0};
     bt_json_t json;
 
-    if (read_query(r, store, &page, &error) != BT_OK) {
+    if (bt_stored_page_read(r, &list, &page, &error) != BT_OK) {
         bt_http_request_fail(r, &error);
         return;
     }
     bt_http_request_begin_json(r, &json);
-    write_page(bt_store_list(store, space_of(r)), &page, &json);
+    bt_stored_page_write(r, &list, &page, &json);
     bt_http_request_respond_json(r);
 }
 
 void bt_route_files(bt_http_request_t *r)
 {
-    const bt_store_t *store = find_store(r);
-
-    if (store == NULL) {
+    if (find_store(r) == NULL) {
         return;
     }
     if (bt_exchange_method(r->ex) == BT_HTTP_POST) {
         bt_http_request_take_body(r, begin_upload);
     } else {
-        list_files(r, store);
+        list_files(r);
     }
 }
 
@@ -578,22 +492,8 @@ void bt_route_file(bt_http_request_t *r)
 static void run_read(bt_pool_job_t *job)
 {
     file_job_t *f = BT_CONTAINER_OF(job, file_job_t, job);
-    bt_store_reader_t *reader = NULL;
-    const void *data;
-    size_t bytes = 1;
 
-    f->status = bt_store_reader_open(f->store, f->object, &reader);
-    if (f->status == BT_OK) {
-        bt_strbuf_reserve(&f->data, (size_t)f->object->bytes);
-    }
-    while ((f->status == BT_OK) && (bytes > 0)) {
-        f->status = bt_store_reader_next(reader, &data, &bytes);
-        if (f->status == BT_OK) {
-            bt_strbuf_append(&f->data, data, bytes);
-            f->status = bt_strbuf_status(&f->data);
-        }
-    }
-    bt_store_reader_close(reader);
+    f->status = bt_store_read(f->store, f->object, &f->data);
 }
 
 static void respond_content(file_job_t *f)

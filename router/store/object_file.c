@@ -72,17 +72,10 @@ bool bt_store_id_kind(const char *id, bt_store_kind_t *kind_p)
 
 void bt_store_id_make(bt_store_kind_t kind, char id[BT_STORE_ID_BYTES])
 {
-    static const char digits[] = "0123456789abcdef";
     const size_t n = strlen(prefixes[kind]);
-    uint8_t random[ID_RANDOM];
 
-    bt_key_random(random, sizeof(random));
     memcpy(id, prefixes[kind], n);
-    for (size_t i = 0; i < ID_RANDOM; i++) {
-        id[n + 2 * i] = digits[random[i] >> 4];
-        id[n + 2 * i + 1] = digits[random[i] & 15];
-    }
-    id[n + 2 * (size_t)ID_RANDOM] = '\0';
+    bt_key_random_hex(ID_RANDOM, id + n);
 }
 
 /* ---- chunks ---- */

@@ -379,3 +379,25 @@ void bt_store_reader_close(bt_store_reader_t *reader)
         bt_free(reader);
     }
 }
+
+bt_status_t bt_store_read(const bt_store_t *store, const bt_stored_t *object,
+                          bt_strbuf_t *out)
+{
+    bt_store_reader_t *reader = NULL;
+    const void *data;
+    size_t bytes = 1;
+    bt_status_t status = bt_store_reader_open(store, object, &reader);
+
+    if (status == BT_OK) {
+        bt_strbuf_reserve(out, (size_t)object->bytes);
+    }
+    while ((status == BT_OK) && (bytes > 0)) {
+        status = bt_store_reader_next(reader, &data, &bytes);
+        if (status == BT_OK) {
+            bt_strbuf_append(out, data, bytes);
+            status = bt_strbuf_status(out);
+        }
+    }
+    bt_store_reader_close(reader);
+    return status;
+}

@@ -36,12 +36,16 @@
 #include "common/base/containers.h"
 #include "common/base/pool.h"
 #include "common/base/status.h"
+#include "common/base/text.h"
 
 #define BT_STORE_ID_BYTES    48 /**< with the zero byte */
 #define BT_STORE_SPACE_BYTES 64 /**< with the zero byte */
 #define BT_STORE_LABEL_BYTES 1024
 #define BT_STORE_CHUNK_BYTES ((size_t)64 << 10)
 #define BT_STORE_MAX_OBJECTS 65536u
+/** Life in seconds that a client may ask for: OpenAI's limits. */
+#define BT_STORE_LEAST_LIFE_S 3600u
+#define BT_STORE_MOST_LIFE_S  2592000u
 /** Part of the free objects that one space may have, where there are several.
  */
 #define BT_STORE_SHARE 16u
@@ -223,6 +227,12 @@ BT_MUST_CHECK bt_status_t bt_store_reader_next(bt_store_reader_t *reader,
                                                const void **data_p,
                                                size_t *bytes_p);
 void bt_store_reader_close(bt_store_reader_t *reader); /**< NULL is allowed */
+/** Reads a whole object; for short ones.
+ *  @param [out] out  initialized, and empty
+ *  @retval as bt_store_reader_open(); BT_ERR_TOO_LARGE */
+BT_MUST_CHECK bt_status_t bt_store_read(const bt_store_t *store,
+                                        const bt_stored_t *object,
+                                        bt_strbuf_t *out);
 
 /* ---- journals; any thread, one at a time for each journal ----
  *

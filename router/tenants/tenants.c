@@ -12,6 +12,11 @@
 
 /* ---- one ---- */
 
+const char *bt_tenant_space(const bt_tenant_t *tenant)
+{
+    return ((tenant != NULL) && tenant->is_named) ? tenant->name : "";
+}
+
 bt_tenant_t *bt_tenant_ref(bt_tenant_t *tenant)
 {
     tenant->refs++;

@@ -104,6 +104,9 @@ BT_MUST_CHECK bt_status_t bt_tenants_find(bt_tenants_t *tenants,
                                           bt_tenant_t **tenant_p,
                                           const char **why_p);
 
+/** Returns the space of a tenant in the store (router/store/store.h): "" for
+ *  the one without a name, and for NULL. */
+const char *bt_tenant_space(const bt_tenant_t *tenant);
 bt_tenant_t *bt_tenant_ref(bt_tenant_t *tenant);
 void bt_tenant_unref(bt_tenant_t *tenant); /**< NULL is allowed */
 

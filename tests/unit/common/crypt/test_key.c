@@ -230,6 +230,22 @@ static void unreadable_key_file_is_logged_at_start(void **state)
     assert_int_equal(bt_key_check(path, NULL), BT_ERR_BAD_FILE);
 }
 
+static void random_digits_are_digits_and_differ(void **state)
+{
+    char a[34], b[34];
+
+    (void)state;
+    memset(a, 'x', sizeof(a));
+    bt_key_random_hex(16, a);
+    bt_key_random_hex(16, b);
+    assert_int_equal(strlen(a), 32);
+    assert_int_equal(a[33], 'x');
+    assert_int_equal(strspn(a, "0123456789abcdef"), 32);
+    assert_string_not_equal(a, b);
+    bt_key_random_hex(0, a);
+    assert_string_equal(a, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +258,7 @@ int main(void)
         BT_TEST(keys_and_tags_differ_by_domain_and_length),
         BT_TEST(random_numbers_differ),
         BT_TEST(unreadable_key_file_is_logged_at_start),
+        BT_TEST(random_digits_are_digits_and_differ),
     };
     char path[64];
     int failed;
