@@ -615,7 +615,8 @@ const bt_family_def_t bt_metrics_families[] = {
     {GAUGE, "baton_store_objects",
      "Objects of clients in the folder of --store",
      SERIES(PROCESS_BY("kind=\"file\"", STORE_FILES),
-            PROCESS_BY("kind=\"batch\"", STORE_BATCHES))},
+            PROCESS_BY("kind=\"batch\"", STORE_BATCHES),
+            PROCESS_BY("kind=\"response\"", STORE_RESPONSES))},
     {GAUGE, "baton_batches",
      "Batches in the folder of --store; those that have ended are there until "
      "they expire",

@@ -285,6 +285,7 @@ typedef enum bt_process_cell {
     BT_PC_STORE_LIMIT,
     BT_PC_STORE_FILES, /**< the first of the store's kinds */
     BT_PC_STORE_BATCHES,
+    BT_PC_STORE_RESPONSES,
     BT_PC_STORE_KINDS_END,
     BT_PC_BATCHES = BT_PC_STORE_KINDS_END, /**< in the order of their states */
     BT_PC_BATCHES_VALIDATING = BT_PC_BATCHES,

@@ -27,6 +27,7 @@
 static const char *const prefixes[BT_STORE_N_KINDS] = {
     [BT_STORE_FILE] = "file-",
     [BT_STORE_BATCH] = "batch_",
+    [BT_STORE_RESPONSE] = "resp_",
 };
 
 /* ---- numbers ---- */

@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
+#include "common/base/text.h"
 #include "router/store/store_priv.h"
 
 struct bt_store_put {
@@ -18,7 +19,8 @@ struct bt_store_put {
     uint64_t reserved_bytes;
     uint64_t n_chunks; /* written, with the description */
     bool is_committed;
-    int fd; /* of the part; -1: not made yet, or renamed */
+    int fd;           /* of the part; -1: not made yet, or renamed */
+    bt_strbuf_t data; /* in memory: the bytes */
     bt_store_chunk_t chunk;
 };
 
@@ -115,6 +117,7 @@ bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
     snprintf(put->space_name, sizeof(put->space_name), "%s", space_name);
     put->reserved_bytes = cost;
     put->fd = -1;
+    bt_strbuf_init(&put->data, (size_t)bytes + 1);
     bt_store_charge(store, space, cost, 0);
     store->n_puts++;
     space->n_puts++;
@@ -125,6 +128,12 @@ bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
 const char *bt_store_put_id(const bt_store_put_t *put)
 {
     return put->object->id;
+}
+
+void bt_store_put_set_id(bt_store_put_t *put, const char *id)
+{
+    BT_ASSERT(put->n_chunks == 0);
+    snprintf(put->object->id, sizeof(put->object->id), "%s", id);
 }
 
 bt_status_t bt_store_put_describe(bt_store_put_t *put, const void *label,
@@ -197,6 +206,11 @@ bt_status_t bt_store_put_write(bt_store_put_t *put, const void *data,
         put->reserved_bytes - BT_STORE_OBJECT_BYTES - put->object->bytes) {
         return BT_ERR_TOO_LARGE;
     }
+    if (bt_store_is_in_memory(put->store)) {
+        put->object->bytes += bytes;
+        bt_strbuf_append(&put->data, data, bytes);
+        return bt_strbuf_status(&put->data);
+    }
     if ((put->fd < 0) && ((status = begin_file(put)) != BT_OK)) {
         return status;
     }
@@ -259,6 +273,12 @@ bt_status_t bt_store_put_commit(bt_store_put_t *put)
     bt_status_t status = bt_store_put_write(put, "", 0); /* begins the file */
 
     BT_ASSERT(!put->is_committed);
+    if ((status == BT_OK) && bt_store_is_in_memory(put->store)) {
+        put->object->data =
+            bt_memdup((put->data.len > 0) ? put->data.data : "", put->data.len);
+        put->is_committed = put->object->data != NULL;
+        return put->is_committed ? BT_OK : BT_ERR_NO_MEMORY;
+    }
     if (status == BT_OK) {
         status = commit(put);
     }
@@ -282,6 +302,7 @@ bt_stored_t *bt_store_put_end(bt_store_put_t *put)
     bt_stored_t *object = put->object;
 
     remove_part(put);
+    bt_strbuf_fini(&put->data);
     store->n_puts--;
     space->n_puts--;
     if (put->is_committed) {
@@ -305,6 +326,7 @@ struct bt_store_reader {
     int fd;
     uint64_t index, offset; /* of the next chunk */
     uint64_t left;          /* bytes of the object not read yet */
+    const char *data;       /* in memory: the object's; fd is -1 */
     bool is_over;
     bt_store_chunk_t chunk;
 };
@@ -322,6 +344,13 @@ bt_status_t bt_store_reader_open(const bt_store_t *store,
         return BT_ERR_NO_MEMORY;
     }
     reader->folder = &store->folder;
+    if (object->data != NULL) {
+        reader->fd = -1;
+        reader->data = object->data;
+        reader->left = object->bytes;
+        *reader_p = reader;
+        return BT_OK;
+    }
     memcpy(reader->id, object->id, sizeof(reader->id));
     status = bt_store_file_open(reader->folder, reader->id, &reader->fd, &found,
                                 space, &reader->chunk);
@@ -349,6 +378,15 @@ bt_status_t bt_store_reader_next(bt_store_reader_t *reader, const void **data_p,
     bt_store_chunk_t *chunk = &reader->chunk;
     bt_status_t status;
 
+    if (reader->data != NULL) {
+        *data_p = reader->data;
+        *bytes_p = (size_t)((reader->left < BT_STORE_CHUNK_BYTES)
+                                ? reader->left
+                                : BT_STORE_CHUNK_BYTES);
+        reader->data += *bytes_p;
+        reader->left -= *bytes_p;
+        return BT_OK;
+    }
     *data_p = chunk->data;
     *bytes_p = 0;
     if (reader->is_over) {
@@ -375,7 +413,9 @@ bt_status_t bt_store_reader_next(bt_store_reader_t *reader, const void **data_p,
 void bt_store_reader_close(bt_store_reader_t *reader)
 {
     if (reader != NULL) {
-        close(reader->fd);
+        if (reader->fd >= 0) {
+            close(reader->fd);
+        }
         bt_free(reader);
     }
 }

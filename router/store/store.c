@@ -167,6 +167,7 @@ void bt_stored_unref(bt_stored_t *object)
 {
     if ((object != NULL) && (--object->refs == 0)) {
         bt_free(object->label);
+        bt_free(object->data);
         bt_free(object);
     }
 }
@@ -219,6 +220,60 @@ bt_store_use_t bt_store_use(const bt_store_t *store)
     return use;
 }
 
+static bt_stored_t *oldest_of(const bt_store_space_t *space)
+{
+    return ((space != NULL) && !bt_list_empty(&space->objects))
+               ? BT_CONTAINER_OF(space->objects.next, bt_stored_t, link)
+               : NULL;
+}
+
+bt_stored_t *bt_store_oldest(const bt_store_t *store, const char *space)
+{
+    return oldest_of(find_space(store, space));
+}
+
+bt_stored_t *bt_store_oldest_of_largest(const bt_store_t *store, uint64_t bytes)
+{
+    const bt_store_space_t *largest = NULL;
+
+    BT_LIST_FOR_EACH_ENTRY(bt_store_space_t, space, &store->spaces, link) {
+        if ((largest == NULL) || (space->used_bytes > largest->used_bytes)) {
+            largest = space;
+        }
+    }
+    return ((largest != NULL) && (largest->used_bytes >= bytes))
+               ? oldest_of(largest)
+               : NULL;
+}
+
+uint64_t bt_store_used(const bt_store_t *store, const char *space)
+{
+    const bt_store_space_t *found = find_space(store, space);
+
+    return (found != NULL) ? found->used_bytes : 0;
+}
+
+void bt_store_evict(bt_store_t *store, bt_stored_t *object)
+{
+    take_out(store, object);
+    bt_list_push_back(&store->evicted, &object->link);
+}
+
+bool bt_store_is_in_memory(const bt_store_t *store)
+{
+    return store->folder.dir_fd < 0;
+}
+
+bool bt_store_takes(const bt_store_t *store, uint64_t bytes)
+{
+    const uint64_t most = (store->space_bytes < store->limit_bytes)
+                              ? store->space_bytes
+                              : store->limit_bytes;
+
+    return (most >= BT_STORE_OBJECT_BYTES) &&
+           (bytes <= most - BT_STORE_OBJECT_BYTES);
+}
+
 /* Removes an object's file and its journal's. @return false: errno has the
  * reason */
 static bool unlink_files(const bt_store_t *store, const bt_stored_t *object)
@@ -226,6 +281,9 @@ static bool unlink_files(const bt_store_t *store, const bt_stored_t *object)
     const int dir_fd = store->folder.dir_fd;
     char name[BT_STORE_NAME_BYTES];
 
+    if (bt_store_is_in_memory(store)) {
+        return true;
+    }
     bt_store_journal_name(object->id, "", name);
     return ((unlinkat(dir_fd, object->id, 0) == 0) || (errno == ENOENT)) &&
            ((unlinkat(dir_fd, name, 0) == 0) || (errno == ENOENT));
@@ -235,17 +293,18 @@ bt_status_t bt_store_unlink(const bt_store_t *store, const bt_stored_t *object)
 {
     const int dir_fd = store->folder.dir_fd;
 
-    return (unlink_files(store, object) && (fsync(dir_fd) == 0)) ? BT_OK
-                                                                 : BT_ERR_IO;
+    return (unlink_files(store, object) &&
+            ((dir_fd < 0) || (fsync(dir_fd) == 0)))
+               ? BT_OK
+               : BT_ERR_IO;
 }
 
 /* ---- expiry ---- */
 
-static void free_expired(bt_store_t *store)
+static void free_all(bt_list_t *objects)
 {
-    while (!bt_list_empty(&store->expired)) {
-        bt_stored_t *object =
-            BT_CONTAINER_OF(store->expired.next, bt_stored_t, link);
+    while (!bt_list_empty(objects)) {
+        bt_stored_t *object = BT_CONTAINER_OF(objects->next, bt_stored_t, link);
 
         bt_list_remove(&object->link);
         bt_stored_unref(object);
@@ -258,7 +317,7 @@ static void remove_expired(bt_pool_job_t *job)
 
     BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &store->expired, link) {
         if (!unlink_files(store, object)) {
-            BT_LOG_WARN(OPTION ": %s has expired and cannot be removed: %m",
+            BT_LOG_WARN(OPTION ": %s is over and cannot be removed: %m",
                         object->id);
         }
     }
@@ -268,17 +327,13 @@ static void removed_expired(bt_pool_job_t *job)
 {
     bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
 
-    free_expired(store);
+    free_all(&store->expired);
     store->is_removing = false;
 }
 
-void bt_store_tick(bt_store_t *store, bt_pool_t *pool, uint64_t now_us)
+/* Takes out what has expired. */
+static void find_expired(bt_store_t *store, uint64_t now_s)
 {
-    const uint64_t now_s = now_us / 1000000;
-
-    if ((now_s < store->look_s) || store->is_removing) {
-        return;
-    }
     store->look_s = UINT64_MAX;
     BT_LIST_FOR_EACH_ENTRY(bt_store_space_t, space, &store->spaces, link) {
         bt_list_t *pos, *next;
@@ -299,7 +354,27 @@ void bt_store_tick(bt_store_t *store, bt_pool_t *pool, uint64_t now_us)
         space->n_puts--;
         bt_store_space_leave(store, space);
     }
-    if (!bt_list_empty(&store->expired)) {
+}
+
+void bt_store_tick(bt_store_t *store, bt_pool_t *pool, uint64_t now_us)
+{
+    const uint64_t now_s = now_us / 1000000;
+
+    if (store->is_removing) {
+        return;
+    }
+    while (!bt_list_empty(&store->evicted)) {
+        bt_list_t *link = store->evicted.next;
+
+        bt_list_remove(link);
+        bt_list_push_back(&store->expired, link);
+    }
+    if (now_s >= store->look_s) {
+        find_expired(store, now_s);
+    }
+    if (bt_store_is_in_memory(store)) {
+        free_all(&store->expired);
+    } else if (!bt_list_empty(&store->expired)) {
         store->is_removing = true;
         store->job.run = remove_expired;
         store->job.done = removed_expired;
@@ -470,7 +545,8 @@ static bt_status_t scan_entry(bt_store_t *store, const char *name, scan_t *scan)
     if (!bt_store_id_kind(name, &kind)) {
         scan->n_others += (strcmp(name, ".") != 0) &&
                           (strcmp(name, "..") != 0) &&
-                          (strcmp(name, LOCK) != 0);
+                          (strcmp(name, LOCK) != 0) &&
+                          (strcmp(name, BT_STORE_RESPONSES) != 0);
         return BT_OK;
     }
     status = scan_object(store, name, scan);
@@ -590,6 +666,7 @@ bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
     store->look_s = UINT64_MAX;
     bt_list_init(&store->spaces);
     bt_list_init(&store->expired);
+    bt_list_init(&store->evicted);
     store->buckets = bt_calloc(BT_STORE_MAX_OBJECTS, sizeof(*store->buckets));
     if (store->buckets == NULL) {
         BT_LOG_ERROR(OPTION ": out of memory");
@@ -597,6 +674,10 @@ bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
         goto err_close;
     }
     bt_hmap_init(&store->by_id, store->buckets, BT_STORE_MAX_OBJECTS);
+    if (config->path[0] == '\0') {
+        *store_p = store;
+        return BT_OK;
+    }
     if ((status = read_key(config, &store->folder)) != BT_OK ||
         (status = open_folder(config->path, true, &store->folder.dir_fd)) !=
             BT_OK ||
@@ -634,7 +715,11 @@ void bt_store_close(bt_store_t *store)
         return;
     }
     BT_ASSERT(store->n_puts == 0);
-    free_expired(store);
+    BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &store->evicted, link) {
+        (void)unlink_files(store, object); /* else it expires */
+    }
+    free_all(&store->evicted);
+    free_all(&store->expired);
     BT_LIST_FOR_EACH_ENTRY(bt_store_space_t, space, &store->spaces, link) {
         BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &space->objects, link) {
             bt_list_remove(&object->link);

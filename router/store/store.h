@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file store.h
  *
- * Objects that the server keeps for its clients on disk: bytes with an id, the
- * tenant they belong to, and a time at which they expire. Knows nothing of
- * HTTP, nor of what the bytes mean.
+ * Objects that the server keeps for its clients, on disk or in memory: bytes
+ * with an id, the tenant they belong to, and a time at which they expire. Knows
+ * nothing of HTTP, nor of what the bytes mean.
  *
  *     put_begin ─▶ put_write … put_commit ─▶ put_end ─▶ find, list ─▶ remove
  *     space is      ID.part: written, synced,  in the    reader_*      unlink
@@ -22,6 +22,9 @@
  * An object belongs to a *space*, the name of its tenant ("": none): no
  * function finds it by another. All spaces share a limit of bytes and of
  * objects, and each space has one of its own.
+ *
+ * A store without a folder has its objects in memory, and none once it is
+ * closed; all functions are the same, but it has no journals.
  *
  * Threads: one owns the store and calls all functions, except those that are
  *          marked "any thread", which access files and may block.
@@ -49,6 +52,8 @@
 /** Part of the free objects that one space may have, where there are several.
  */
 #define BT_STORE_SHARE 16u
+/** Name of a store's folder inside of another store's. */
+#define BT_STORE_RESPONSES "responses"
 /** Bytes by which each object counts more than its own. */
 #define BT_STORE_OBJECT_BYTES 4096u
 
@@ -59,13 +64,15 @@ typedef struct bt_store_journal bt_store_journal_t;
 typedef struct bt_store_space bt_store_space_t; /**< store_priv.h */
 
 typedef enum bt_store_kind {
-    BT_STORE_FILE,  /**< "file-…" */
-    BT_STORE_BATCH, /**< "batch_…" */
+    BT_STORE_FILE,     /**< "file-…" */
+    BT_STORE_BATCH,    /**< "batch_…" */
+    BT_STORE_RESPONSE, /**< "resp_…" */
     BT_STORE_N_KINDS,
 } bt_store_kind_t;
 
 typedef struct bt_store_config {
-    const char *path;         /**< folder; created if its parent exists */
+    const char *path;         /**< folder; created if its parent exists; "": in
+                                   memory */
     const char *key_path;     /**< key file (common/crypt/key.h); "": none */
     const char *munge_socket; /**< for a key that is a credential */
     uint64_t limit_bytes;     /**< limit on all objects */
@@ -96,6 +103,7 @@ typedef struct bt_stored {
     void *user;  /**< data of its kind; NULL at first */
     char *label; /**< owned: what its kind adds, up to BT_STORE_LABEL_BYTES */
     uint64_t head_bytes; /**< bytes of the file before the object */
+    char *data;          /**< owned: the bytes, in memory; NULL: on disk */
 } bt_stored_t;
 
 /**
@@ -133,6 +141,20 @@ void bt_stored_unref(bt_stored_t *object);       /**< NULL is allowed */
 void bt_store_hide(bt_stored_t *object, bool is_hidden);
 /** Takes an object out of the index. */
 void bt_store_remove(bt_store_t *store, bt_stored_t *object);
+/** Finds the oldest object of a space. @return NULL: there is none; borrowed */
+bt_stored_t *bt_store_oldest(const bt_store_t *store, const char *space);
+/** Finds the oldest object of the space that uses the most bytes, if those are
+ *  at least @a bytes. @return NULL: there is none; borrowed */
+bt_stored_t *bt_store_oldest_of_largest(const bt_store_t *store,
+                                        uint64_t bytes);
+/** Returns the bytes that a space uses, with those that are reserved. */
+uint64_t bt_store_used(const bt_store_t *store, const char *space);
+/** Takes an object out of the index; its file is removed by a later tick. */
+void bt_store_evict(bt_store_t *store, bt_stored_t *object);
+/** True when an object of this size fits where there is no other. */
+bool bt_store_takes(const bt_store_t *store, uint64_t bytes);
+/** True when the objects are in memory. */
+bool bt_store_is_in_memory(const bt_store_t *store);
 /** Removes the file of an object for good, of one that is removed or hidden;
  *  any thread.
  *  @retval BT_ERR_IO  errno has the reason; it may be there, or come back when
@@ -172,6 +194,8 @@ void bt_store_release_journal(bt_store_t *store, bt_stored_t *object);
 
 /* ---- writing ---- */
 
+/** Draws an id: the prefix of its kind, and 128 random bits. */
+void bt_store_id_make(bt_store_kind_t kind, char id[BT_STORE_ID_BYTES]);
 /**
  * Reserves space for an object.
  * @param [in]  bytes  at most; what it does not use is given back at the end
@@ -191,6 +215,9 @@ BT_MUST_CHECK bt_status_t bt_store_put_begin(bt_store_t *store,
 const char *bt_store_refusal(bt_status_t status);
 /** Returns the id that the object will have. */
 const char *bt_store_put_id(const bt_store_put_t *put);
+/** Sets an id of bt_store_id_make() that no object has, before the first byte.
+ */
+void bt_store_put_set_id(bt_store_put_t *put, const char *id);
 /** Sets label and life, before the first byte; any thread.
  *  @param [in] life_s  0: the store's; a longer one is the store's */
 BT_MUST_CHECK bt_status_t bt_store_put_describe(bt_store_put_t *put,

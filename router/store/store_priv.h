@@ -25,7 +25,7 @@ struct bt_store_space {
 
 /* Folder and key of a store. They never change, so any thread reads them. */
 typedef struct bt_store_folder {
-    int dir_fd, lock_fd; /* owned */
+    int dir_fd, lock_fd; /* owned; -1: in memory */
     bool has_key;
     uint8_t key[BT_KEY_BYTES];
 } bt_store_folder_t;
@@ -44,6 +44,7 @@ struct bt_store {
     uint32_t n_of_kind[BT_STORE_N_KINDS];
     uint64_t last_us;  /* created_us of the newest object */
     uint64_t look_s;   /* earliest time at which an object may have expired */
+    bt_list_t evicted; /* objects whose files are to be removed */
     bt_list_t expired; /* objects whose files the pool removes */
     bt_pool_job_t job;
     bool is_removing;
@@ -74,8 +75,6 @@ typedef struct bt_store_chunk {
 const char *bt_store_prefix(bt_store_kind_t kind);
 /* Finds the kind of an id. @return false: it is none */
 bool bt_store_id_kind(const char *id, bt_store_kind_t *kind_p);
-/* Draws an id. */
-void bt_store_id_make(bt_store_kind_t kind, char id[BT_STORE_ID_BYTES]);
 
 void bt_store_header_make(const bt_store_folder_t *folder,
                           uint8_t header[BT_STORE_HEADER_BYTES]);

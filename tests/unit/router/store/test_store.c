@@ -248,6 +248,91 @@ static void expired_objects_leave_by_the_pool(void **state)
     folder_fini(&f);
 }
 
+static void evicted_object_leaves_by_the_pool(void **state)
+{
+    bt_pool_t *pool = NULL;
+    bt_stored_t *first, *second, *kept;
+    folder_t f;
+    size_t n;
+
+    (void)state;
+    folder_init(&f);
+    folder_open(&f);
+    assert_int_equal(bt_pool_create(2, &pool), BT_OK);
+    first = put_bytes(&f, "a", 5);
+    second = put_bytes(&f, "a", 6);
+    (void)put_bytes(&f, "b", 5);
+    assert_ptr_equal(bt_store_oldest(f.store, "a"), first);
+    assert_null(bt_store_oldest(f.store, "c"));
+    assert_int_equal(bt_store_used(f.store, "a"),
+                     11 + 2 * BT_STORE_OBJECT_BYTES);
+    assert_int_equal(bt_store_used(f.store, "c"), 0);
+    assert_ptr_equal(bt_store_oldest_of_largest(f.store, 8203), first);
+    assert_null(bt_store_oldest_of_largest(f.store, 8204));
+    kept = bt_stored_ref(first);
+    bt_store_evict(f.store, first);
+    assert_ptr_equal(bt_store_oldest(f.store, "a"), second);
+    assert_int_equal(folder_count(&f), 3);
+    assert_int_equal(read_bytes(&f, kept, &n), BT_OK); /* until the tick */
+    bt_store_tick(f.store, pool, START_US);
+    wait_for_pool(pool);
+    assert_int_equal(folder_count(&f), 2);
+    assert_int_equal(read_bytes(&f, kept, &n), BT_ERR_NOT_FOUND);
+    bt_stored_unref(kept);
+    bt_store_evict(f.store, second); /* without a tick */
+    folder_reopen(&f);
+    assert_int_equal(folder_count(&f), 1);
+    bt_pool_destroy(pool);
+    folder_fini(&f);
+}
+
+static void store_in_memory_is_the_same_without_files(void **state)
+{
+    static const size_t sizes[] = {0, 1, 65535, 65536, 65537, 200000};
+    const uint64_t start_s = START_US / 1000000;
+    bt_pool_t *pool = NULL;
+    bt_stored_t *object;
+    bt_store_put_t *put;
+    folder_t f;
+    size_t n;
+
+    (void)state;
+    folder_init(&f);
+    f.config.path = "";
+    folder_open(&f);
+    assert_true(bt_store_is_in_memory(f.store));
+    assert_int_equal(bt_pool_create(2, &pool), BT_OK);
+    for (size_t i = 0; i < BT_ARRAY_LEN(sizes); i++) {
+        object = put_bytes(&f, "a", sizes[i]);
+        assert_int_equal(object->bytes, sizes[i]);
+        assert_int_equal(read_bytes(&f, object, &n), BT_OK);
+        assert_int_equal(n, sizes[i]);
+    }
+    /* One that is removed can be read by who has a reference. */
+    object = bt_stored_ref(bt_store_oldest(f.store, "a"));
+    bt_store_remove(f.store, object);
+    assert_int_equal(bt_store_unlink(f.store, object), BT_OK);
+    assert_int_equal(read_bytes(&f, object, &n), BT_OK);
+    bt_stored_unref(object);
+    /* A put that is not committed leaves nothing. */
+    assert_int_equal(
+        bt_store_put_begin(f.store, BT_STORE_FILE, "b", 5, START_US, &put),
+        BT_OK);
+    assert_int_equal(bt_store_put_write(put, "12345", 5), BT_OK);
+    assert_int_equal(bt_store_put_write(put, "6", 1), BT_ERR_TOO_LARGE);
+    assert_null(bt_store_put_end(put));
+    assert_null(bt_store_list(f.store, "b"));
+    bt_store_evict(f.store, bt_store_oldest(f.store, "a"));
+    bt_store_tick(f.store, pool, (start_s + TTL_S - 1) * 1000000);
+    assert_non_null(bt_store_list(f.store, "a"));
+    bt_store_tick(f.store, pool, (start_s + TTL_S) * 1000000);
+    assert_null(bt_store_list(f.store, "a"));
+    assert_true(bt_store_takes(f.store, (5 << 20) - 4096));
+    assert_false(bt_store_takes(f.store, (5 << 20) - 4095));
+    bt_pool_destroy(pool);
+    folder_fini(&f);
+}
+
 static void sealed_objects_need_their_key(void **state)
 {
     char id[BT_STORE_ID_BYTES], path[200], raw[4096];
@@ -354,6 +439,8 @@ int main(void)
         BT_TEST(scan_takes_whole_objects_only),
         BT_TEST(removed_object_is_gone),
         BT_TEST(expired_objects_leave_by_the_pool),
+        BT_TEST(evicted_object_leaves_by_the_pool),
+        BT_TEST(store_in_memory_is_the_same_without_files),
         BT_TEST(sealed_objects_need_their_key),
         BT_TEST(key_file_that_others_read_is_refused),
         BT_TEST(allocation_that_fails_while_opening_is_reported),
