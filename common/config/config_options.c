@@ -632,9 +632,9 @@ const bt_option_t bt_config_options[] = {
          "output; empty: none",
          ""),
     TEXT(ADVANCED, "store", "DIR", "", S | R, store,
-         "Folder in which files and batches of clients are kept (/v1/files, "
-         "/v1/batches); empty: none",
-         "Created with mode 0700 if only it is missing, and closed to other "
+         "Folder in which files, batches and responses of clients are kept; "
+         "empty: none",
+         "/v1/files, /v1/batches, /v1/responses. Created with mode 0700 if only it is missing, and closed to other "
          "users. For one router"),
     SIZE(ADVANCED, "store-limit", "10g", 1024 * 1024, 64 * TERA, S | R,
          store_limit_bytes,
@@ -655,6 +655,16 @@ const bt_option_t bt_config_options[] = {
          "XChaCha20-Poly1305. 16 to 4096 bytes of text or binary, which only "
          "the owner may read. Objects of another key are left alone and not "
          "found"),
+    SIZE(ADVANCED, "response-store-limit", "64m", 0, 64 * TERA, S | R,
+         response_store_limit_bytes,
+         "Maximum size of stored responses (/v1/responses); 0: none is stored",
+         "With --store in its folder responses, and those that do not say "
+         "store false are stored; else in memory, and only those that say "
+         "store true. A tenant has half of it where there are tenants; beyond "
+         "it its oldest responses are deleted"),
+    COUNT(ADVANCED, "response-store-ttl-s", "86400", 1, 315360000, "s", S | R,
+         response_store_ttl_s,
+         "Time after which a stored response is deleted", "By default a day"),
     COUNT(ADVANCED, "batch-lines-in-flight", "16", 1, 10000, "lines", S | R,
          batch_lines_in_flight,
          "Lines of batches (/v1/batches) that are processed at a time",

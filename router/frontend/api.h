@@ -94,6 +94,9 @@ typedef struct bt_api_prompt {
     size_t n_ids;
 } bt_api_prompt_t;
 
+#define BT_API_NO_ITEM  UINT16_MAX       /**< instructions, system */
+#define BT_API_OLD_ITEM (UINT16_MAX - 1) /**< item of an earlier response */
+
 /** Conversation of a chat, owned by its request. */
 typedef struct bt_api_messages {
     /** Message list as JSON, as a chat template gets it (chat.h): each message
@@ -101,8 +104,8 @@ typedef struct bt_api_messages {
     char *json;
     size_t n;
     /** Responses, Anthropic: index of the client's item or message that each
-     *  message comes from, UINT16_MAX: none. NULL: message i comes from item i.
-     */
+     *  message comes from, BT_API_NO_ITEM or BT_API_OLD_ITEM. NULL: message i
+     *  comes from item i. */
     uint16_t *items;
     /** Text of a final assistant message: its parts, joined, and the bytes of
      *  the last part; NULL: the final message is another role's, or has no
@@ -204,6 +207,13 @@ typedef struct bt_api_names {
 #define BT_API_MAX_DRY_BREAKERS 64
 #define BT_TOP_P_MIN            1e-6f /**< TensorRT-LLM's default */
 
+/** A client's wish to have its response stored. */
+typedef enum bt_api_store {
+    BT_API_STORE_DEFAULT, /**< left to the server */
+    BT_API_STORE_NO,
+    BT_API_STORE_YES,
+} bt_api_store_t;
+
 /** Parsed body; free with bt_api_request_fini(). Everything is owned. */
 typedef struct bt_api_request {
     bt_api_dialect_t dialect;
@@ -285,6 +295,12 @@ typedef struct bt_api_request {
     char *tools_json, *choice_json;
     /** Responses: object returned unchanged; NULL: none. */
     char *metadata_json;
+    /** Responses of bt_api_parse_stored(): whether the response is to be
+     *  stored, the id of the one that it continues (NULL: none), and the list
+     *  of its own input items, as JSON. */
+    bt_api_store_t store;
+    char *previous_id;
+    char *input_json;
     /** Speculative decoding: expected text or ids of the answer, NULL = absent;
      *  most drafts of an iteration, UINT32_MAX = no bound. */
     char *draft_text;
@@ -374,6 +390,14 @@ BT_MUST_CHECK bt_status_t bt_api_parse(bt_api_dialect_t dialect,
                                        const void *body, size_t bytes,
                                        bt_api_request_t *request_p,
                                        bt_api_error_t *error_p);
+/** Parses the body of a response where responses are stored.
+ *  @param [in] history  items of the conversation before the body's input, a
+ *    list as JSON (api_stored.h); NULL: none
+ *  @retval as bt_api_parse() */
+BT_MUST_CHECK bt_status_t bt_api_parse_stored(const void *body, size_t bytes,
+                                              const bt_strbuf_t *history,
+                                              bt_api_request_t *request_p,
+                                              bt_api_error_t *error_p);
 /** Stores the names of members that a chat template ignores
  *  (bt_chat_request_t.unused), by their paths in the client's body. */
 void bt_api_note_unused(bt_api_request_t *request, const char *paths);
@@ -448,7 +472,10 @@ typedef struct bt_api_answer {
     const char *effort;   /**< reasoning.effort; NULL: absent */
     bool only_one_call;   /**< parallel_tool_calls false */
     bool counts_only;     /**< as in bt_api_request_t */
-    const char *special;  /**< bt_api_tools_t.special */
+    bool is_stored;       /**< store */
+    /** previous_response_id; NULL: none. */
+    const char *previous_id;
+    const char *special; /**< bt_api_tools_t.special */
     size_t special_bytes;
     /** Output of bt_api_write_opening() for this answer, which each stream
      *  piece copies; NULL: each piece writes its own. */
@@ -543,7 +570,8 @@ typedef struct bt_api_events {
     uint32_t n_messages;     /**< messages that were begun */
     uint32_t n_calls;        /**< calls that were begun */
     size_t text_from;        /**< where the last message's text begins */
-    bt_custom_input_t input; /**< reader of the last call's input */
+    size_t object_from, object_bytes; /**< last response object in the output */
+    bt_custom_input_t input;          /**< reader of the last call's input */
 } bt_api_events_t;
 
 /** Responses: appends the complete server-sent events with which a stream

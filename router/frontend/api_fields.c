@@ -635,7 +635,7 @@ static const bt_api_field_t fields[] = {
     {"metadata", BT_API_R, bt_api_read_metadata, AT(metadata_json), BT_JSON_OBJECT, 0, 0},
     OWN("store", BT_API_R, bt_api_read_store),
     OWN("truncation", BT_API_R, bt_api_read_truncation),
-    NOT_YET("previous_response_id", BT_API_R),
+    OWN("previous_response_id", BT_API_R, bt_api_read_previous),
     NOT_YET("conversation", BT_API_R),
     NOT_YET("background", BT_API_R),
     NOT_YET("prompt", BT_API_R),

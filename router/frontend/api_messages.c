@@ -18,8 +18,11 @@ typedef struct writer {
     const char *member; /* whose parts are written: content, or output */
     bt_strbuf_t text;
     bt_json_t json;
-    const bt_json_node_t *thought; /* reasoning of the next message */
+    /* Reasoning of the next message, with its document. */
+    const bt_json_node_t *thought;
+    const bt_json_doc_t *thought_doc;
     uint32_t thought_at;
+    bt_json_doc_t *history; /* owned: items of earlier responses; or NULL */
     /* Of a response: the assistant's last message is open, for calls. */
     bool is_open, has_calls;
 } writer_t;
@@ -270,7 +273,7 @@ static bt_status_t put_chat(writer_t *w, uint32_t index,
  * server's, and cannot be read. */
 static void put_thought(writer_t *w, const bt_json_node_t *item)
 {
-    const bt_json_doc_t *doc = w->parse->doc;
+    const bt_json_doc_t *doc = w->thought_doc;
     const bt_json_node_t *parts = bt_json_get(doc, item, "content");
     const bt_json_node_t *part;
     bt_strbuf_t text;
@@ -294,7 +297,8 @@ static void put_thought(writer_t *w, const bt_json_node_t *item)
         w->text.status = bt_strbuf_status(&text);
     } else if (text.len > 0) {
         bt_json_strn(&w->json, "reasoning_content", text.data, text.len);
-    } else if (!bt_api_is_none(bt_json_get(doc, item, "encrypted_content"))) {
+    } else if ((doc != w->history) &&
+               !bt_api_is_none(bt_json_get(doc, item, "encrypted_content"))) {
         char path[64];
 
         snprintf(path, sizeof(path), "%s[%u].encrypted_content", w->field,
@@ -308,7 +312,7 @@ static void note_thought(writer_t *w)
 {
     char path[32];
 
-    if (w->thought != NULL) {
+    if ((w->thought != NULL) && (w->thought_doc != w->history)) {
         snprintf(path, sizeof(path), "%s[%u]", w->field, w->thought_at);
         bt_api_note_unknown(w->parse->request, path, strlen(path));
     }
@@ -598,11 +602,14 @@ static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
     return bt_api_keep_final(w->parse, &text);
 }
 
-static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
+/* Writes the items of a list behind those before it.
+ * @param [out] last_p  the last one that is no reasoning; NULL: none */
+static bt_status_t put_list(writer_t *w, const bt_json_node_t *list,
+                            const bt_json_node_t **last_p)
 {
+    const bool is_old = w->parse->doc == w->history;
     bt_api_messages_t *messages = &w->parse->request->messages;
     const bt_json_node_t *item = bt_json_first(list);
-    const bt_json_node_t *last = NULL;
     bt_status_t status = BT_OK;
     bool is_more;
 
@@ -610,17 +617,27 @@ static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
         if (is_item(w, item, "reasoning", "reasoning")) {
             note_thought(w);
             w->thought = item;
+            w->thought_doc = w->parse->doc;
             w->thought_at = i;
         } else {
             status = put_next(w, i, item, &is_more);
             if ((messages->items != NULL) && !is_more) {
-                messages->items[messages->n] = (uint16_t)i;
+                messages->items[messages->n] =
+                    is_old ? BT_API_OLD_ITEM : (uint16_t)i;
             }
             messages->n += is_more ? 0 : 1;
-            last = is_call_or_output(w, item) ? NULL : item;
+            *last_p = is_call_or_output(w, item) ? NULL : item;
         }
         item = bt_json_next(w->parse->doc, item);
     }
+    return status;
+}
+
+static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
+{
+    const bt_json_node_t *last = NULL;
+    const bt_status_t status = put_list(w, list, &last);
+
     close_open(w);
     note_thought(w);
     return ((status == BT_OK) && (last != NULL)) ? keep_final(w, last) : status;
@@ -646,6 +663,56 @@ static void begin(writer_t *w, bt_api_parse_t *parse)
     w->member = "content";
     bt_strbuf_init(&w->text, JSON_LIMIT);
     bt_json_init(&w->json, &w->text);
+}
+
+static void end(writer_t *w)
+{
+    bt_strbuf_fini(&w->text);
+    bt_json_doc_free(w->history);
+}
+
+/* Begins the list of messages, with the items of earlier responses.
+ * @param n  items that follow */
+static bt_status_t begin_list(writer_t *w, size_t n)
+{
+    bt_api_parse_t *const parse = w->parse;
+    bt_api_request_t *const request = parse->request;
+    const size_t n_noted = strlen(request->ignored);
+    const bt_json_doc_t *const body = parse->doc;
+    const bt_json_node_t *last = NULL;
+    bt_json_fault_t fault;
+    bt_status_t status;
+    size_t n_old;
+
+    bt_json_array(&w->json, NULL);
+    if (parse->history == NULL) {
+        return BT_OK;
+    }
+    status = bt_json_doc_parse_client(parse->history->data, parse->history->len,
+                                      BT_API_MAX_VALUES, &fault, &w->history);
+    if (status == BT_ERR_NO_MEMORY) {
+        return bt_api_error_no_memory(parse->error);
+    }
+    n_old = (status == BT_OK)
+                ? bt_json_size(bt_json_doc_root(w->history), BT_JSON_ARRAY)
+                : SIZE_MAX / 2;
+    if (n_old + n > BT_API_MAX_MESSAGES) {
+        return bt_api_refuse(parse, "previous_response_id",
+                             "the conversation has more than %d items, or %d "
+                             "JSON values",
+                             BT_API_MAX_MESSAGES, BT_API_MAX_VALUES);
+    }
+    bt_free(request->messages.items);
+    request->messages.items =
+        bt_calloc(n_old + n + 1, sizeof(*request->messages.items));
+    if (request->messages.items == NULL) {
+        return bt_api_error_no_memory(parse->error);
+    }
+    parse->doc = w->history;
+    status = put_list(w, bt_json_doc_root(w->history), &last);
+    parse->doc = body;
+    request->ignored[n_noted] = '\0'; /* it was noted with its response */
+    return status;
 }
 
 bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
@@ -674,13 +741,15 @@ bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
             return bt_api_error_no_memory(parse->error);
         }
     }
-    bt_json_array(&w.json, NULL);
-    status = put_all(&w, value);
-    bt_json_end_array(&w.json);
+    status = begin_list(&w, n);
+    if (status == BT_OK) {
+        status = put_all(&w, value);
+        bt_json_end_array(&w.json);
+    }
     if (status == BT_OK) {
         status = bt_api_keep_messages(parse, &w.text);
     }
-    bt_strbuf_fini(&w.text);
+    end(&w);
     return status;
 }
 
@@ -691,15 +760,20 @@ bt_status_t bt_api_take_user(bt_api_parse_t *parse, const bt_json_node_t *text)
 
     bt_api_messages_fini(parse->request);
     begin(&w, parse);
-    bt_json_array(&w.json, NULL);
-    bt_json_object(&w.json, NULL);
-    bt_json_str(&w.json, "role", "user");
-    bt_api_put_value(&w.json, "content", text);
-    bt_json_end_object(&w.json);
-    bt_json_end_array(&w.json);
-    status = bt_api_keep_messages(parse, &w.text);
-    parse->request->messages.n = (status == BT_OK) ? 1 : 0;
-    bt_strbuf_fini(&w.text);
+    status = begin_list(&w, 1);
+    if (status == BT_OK) {
+        close_open(&w);
+        bt_json_object(&w.json, NULL);
+        bt_json_str(&w.json, "role", "user");
+        bt_api_put_value(&w.json, "content", text);
+        bt_json_end_object(&w.json);
+        bt_json_end_array(&w.json);
+        status = bt_api_keep_messages(parse, &w.text);
+    }
+    if (status == BT_OK) {
+        parse->request->messages.n++;
+    }
+    end(&w);
     return status;
 }
 
@@ -723,7 +797,7 @@ bt_status_t bt_api_prepend_system(bt_api_parse_t *parse, const char *text)
         if (messages->items != NULL) {
             memmove(messages->items + 1, messages->items,
                     messages->n * sizeof(*messages->items));
-            messages->items[0] = UINT16_MAX;
+            messages->items[0] = BT_API_NO_ITEM;
         }
         messages->n++;
     }

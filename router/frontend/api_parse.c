@@ -36,6 +36,8 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->tools_json);
     bt_free(request->choice_json);
     bt_free(request->metadata_json);
+    bt_free(request->previous_id);
+    bt_free(request->input_json);
     bt_free(request->documents_json);
     bt_free(request->kwargs_json);
     bt_api_tools_fini(&request->tools);
@@ -450,12 +452,17 @@ void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
     }
 }
 
-bt_status_t bt_api_parse(bt_api_dialect_t dialect, const void *body,
-                         size_t bytes, bt_api_request_t *request_p,
-                         bt_api_error_t *error_p)
+/* @param can_store, history  as in bt_api_parse_t */
+static bt_status_t parse_any(bt_api_dialect_t dialect, bool can_store,
+                             const bt_strbuf_t *history, const void *body,
+                             size_t bytes, bt_api_request_t *request_p,
+                             bt_api_error_t *error_p)
 {
     bt_api_request_t request;
-    bt_api_parse_t parse = {.request = &request, .error = error_p};
+    bt_api_parse_t parse = {.request = &request,
+                            .error = error_p,
+                            .can_store = can_store,
+                            .history = history};
     const char *text = body;
     bt_status_t status;
 
@@ -474,6 +481,22 @@ bt_status_t bt_api_parse(bt_api_dialect_t dialect, const void *body,
     }
     *request_p = request;
     return BT_OK;
+}
+
+bt_status_t bt_api_parse(bt_api_dialect_t dialect, const void *body,
+                         size_t bytes, bt_api_request_t *request_p,
+                         bt_api_error_t *error_p)
+{
+    return parse_any(dialect, false, NULL, body, bytes, request_p, error_p);
+}
+
+bt_status_t bt_api_parse_stored(const void *body, size_t bytes,
+                                const bt_strbuf_t *history,
+                                bt_api_request_t *request_p,
+                                bt_api_error_t *error_p)
+{
+    return parse_any(BT_API_RESPONSES, true, history, body, bytes, request_p,
+                     error_p);
 }
 
 /* ---- unknown fields ---- */
@@ -557,7 +580,10 @@ static void note_message(bt_api_request_t *request, const char *path, size_t n)
         return;
     }
     at = strtoul(path + strlen("messages["), &rest, 10);
-    if ((at < request->messages.n) && (items[at] != UINT16_MAX)) {
+    if ((at < request->messages.n) && (items[at] == BT_API_OLD_ITEM)) {
+        return; /* it was reported with its own response */
+    }
+    if ((at < request->messages.n) && (items[at] != BT_API_NO_ITEM)) {
         snprintf(name, sizeof(name), "%s[%u%.*s",
                  is_response ? "input" : "messages", (unsigned)items[at],
                  (int)((size_t)(path + n - rest) % sizeof(name)), rest);

@@ -31,7 +31,9 @@ typedef struct bt_api_parse {
     bt_api_error_t *error;
     bool only_the_best; /**< top_p 0 */
     bool has_max_completion_tokens;
-    bool says_no_tools; /**< tool_choice is "none" */
+    bool says_no_tools;         /**< tool_choice is "none" */
+    bool can_store;             /**< responses are stored */
+    const bt_strbuf_t *history; /**< as in bt_api_parse_stored() */
     /** Responses: list of the tools that may be called; NULL: all. */
     const bt_json_node_t *allowed_tools;
     uint32_t n_bias_weights; /**< number of weights for request->bias_words, in
@@ -226,7 +228,7 @@ BT_MUST_CHECK bt_status_t bt_api_take_ids(bt_api_parse_t *parse,
 /* ---- api_messages.c ---- */
 
 bt_api_read_t bt_api_read_messages;
-/** Creates a conversation of one message, the user's. */
+/** Creates a conversation of one message, the user's, behind the history. */
 BT_MUST_CHECK bt_status_t bt_api_take_user(bt_api_parse_t *parse,
                                            const bt_json_node_t *text);
 /** Inserts a system message before the others. */
@@ -309,8 +311,8 @@ BT_MUST_CHECK bt_status_t bt_api_check_response_tools(bt_api_parse_t *parse);
 /* ---- api_responses.c ---- */
 
 bt_api_read_t bt_api_read_input, bt_api_read_instructions, bt_api_read_store,
-    bt_api_read_truncation, bt_api_read_text, bt_api_read_metadata,
-    bt_api_read_include;
+    bt_api_read_previous, bt_api_read_truncation, bt_api_read_text,
+    bt_api_read_metadata, bt_api_read_include;
 /** Read how much the model thinks: chat's reasoning_effort, and Responses'
  *  object. */
 bt_api_read_t bt_api_read_effort, bt_api_read_reasoning;

@@ -300,12 +300,12 @@ static void put_options(const bt_api_answer_t *answer, bt_json_t *json)
     bt_json_str(json, "model", answer->model);
     bt_api_put_weights(answer, json);
     bt_json_bool(json, "parallel_tool_calls", !answer->only_one_call);
-    bt_json_null(json, "previous_response_id");
+    bt_json_str(json, "previous_response_id", answer->previous_id);
     bt_json_object(json, "reasoning");
     bt_json_str(json, "effort", answer->effort);
     bt_json_null(json, "summary");
     bt_json_end_object(json);
-    bt_json_bool(json, "store", false);
+    bt_json_bool(json, "store", answer->is_stored);
     bt_json_float(json, "temperature", answer->temperature);
     bt_json_object(json, "text");
     bt_json_raw(json, "format",
@@ -395,8 +395,12 @@ static void put_response_event(stream_t *s, const char *type,
                                const bt_api_choice_t *choice,
                                const bt_api_usage_t *usage)
 {
-    bt_api_put_response(s->answer, "response", choice, usage,
-                        open_event(s, type));
+    bt_json_t *const json = open_event(s, type);
+
+    bt_json_key(json, "response", strlen("response"));
+    s->at->object_from = s->out->len;
+    bt_api_put_response(s->answer, NULL, choice, usage, json);
+    s->at->object_bytes = s->out->len - s->at->object_from;
     close_event(s);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OpenAI's responses: fields of a request. No response is stored.
+/* OpenAI's responses: fields of a request.
  * Source:  OpenAI's API reference, "Responses". */
 #include <string.h>
 
@@ -40,12 +40,39 @@ static bt_status_t check_items(bt_api_parse_t *parse,
     return BT_OK;
 }
 
+/* Keeps a text as a list of one message. */
+static bt_status_t keep_text(bt_api_parse_t *parse, const bt_json_node_t *value)
+{
+    bt_strbuf_t text;
+    bt_json_t json;
+
+    bt_strbuf_init(&text, SIZE_MAX / 2);
+    bt_json_init(&json, &text);
+    bt_json_array(&json, NULL);
+    bt_json_object(&json, NULL);
+    bt_json_str(&json, "type", "message");
+    bt_json_str(&json, "role", "user");
+    bt_json_strn(&json, "content", value->text, value->len);
+    bt_json_end_object(&json);
+    bt_json_end_array(&json);
+    if (bt_strbuf_status(&text) != BT_OK) {
+        bt_strbuf_fini(&text);
+        return bt_api_error_no_memory(parse->error);
+    }
+    parse->request->input_json = text.data; /* owned from here on */
+    return BT_OK;
+}
+
 static bt_status_t take_text(bt_api_parse_t *parse, const bt_json_node_t *value)
 {
+    bt_status_t status;
+
     if (value->len == 0) {
         return bt_api_refuse(parse, "input", "input is empty");
     }
-    return bt_api_take_user(parse, value);
+    status = bt_api_take_user(parse, value);
+    return ((status == BT_OK) && parse->can_store) ? keep_text(parse, value)
+                                                   : status;
 }
 
 bt_status_t bt_api_read_input(bt_api_parse_t *parse,
@@ -62,8 +89,12 @@ bt_status_t bt_api_read_input(bt_api_parse_t *parse,
                                   "a string or a list of messages", value);
     }
     status = check_items(parse, value);
-    return (status == BT_OK) ? bt_api_read_messages(parse, field, value)
-                             : status;
+    if (status == BT_OK) {
+        status = bt_api_read_messages(parse, field, value);
+    }
+    return ((status == BT_OK) && parse->can_store)
+               ? bt_api_raw(parse, value, &parse->request->input_json)
+               : status;
 }
 
 bt_status_t bt_api_read_instructions(bt_api_parse_t *parse,
@@ -81,18 +112,47 @@ bt_status_t bt_api_read_instructions(bt_api_parse_t *parse,
     return status;
 }
 
-/* Responses are not stored here, so a request to store one is refused. */
+/* Where no response is stored, a request to store one is refused. */
 bt_status_t bt_api_read_store(bt_api_parse_t *parse,
                               const bt_api_field_t *field,
                               const bt_json_node_t *value)
 {
     if (bt_json_is_kind(value, BT_JSON_FALSE)) {
+        parse->request->store = BT_API_STORE_NO;
         return BT_OK;
+    }
+    if (parse->can_store) {
+        parse->request->store = BT_API_STORE_YES;
+        return bt_json_is_kind(value, BT_JSON_TRUE)
+                   ? BT_OK
+                   : bt_api_refuse_kind(parse, field->name, "a boolean", value);
     }
     return bt_api_refuse(parse, field->name,
                          "%s is not supported: no response is kept; it must be "
                          "false or left out, got %s",
                          field->name, BT_API_SHOW(value));
+}
+
+bt_status_t bt_api_read_previous(bt_api_parse_t *parse,
+                                 const bt_api_field_t *field,
+                                 const bt_json_node_t *value)
+{
+    bt_status_t status;
+
+    if (!parse->can_store) {
+        return bt_api_read_unsupported(parse, field, value);
+    }
+    status = bt_api_string(parse, field->name, value, BT_API_MAX_NAME_BYTES,
+                           &parse->request->previous_id);
+    if ((status == BT_OK) &&
+        (strncmp(parse->request->previous_id, "resp_", 5) != 0)) {
+        status = bt_api_refuse(parse, field->name, /* OpenAI's words */
+                               "Invalid '%s': '%.100s'. Expected an ID that "
+                               "begins with 'resp_'.",
+                               field->name, parse->request->previous_id);
+        parse->error->code = "invalid_value";
+    }
+    return status;
 }
 
 bt_status_t bt_api_read_truncation(bt_api_parse_t *parse,

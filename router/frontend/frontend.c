@@ -2,6 +2,8 @@
 #include "router/frontend/frontend.h"
 
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -84,6 +86,33 @@ bt_store_config_t bt_frontend_store_config(const bt_config_t *config)
     };
 }
 
+/* Opens the store of responses: a folder of --store, or memory. */
+static bt_status_t open_responses(bt_frontend_t *front)
+{
+    const bt_config_t *config = front->config;
+    bt_store_config_t store = bt_frontend_store_config(config);
+    const uint64_t limit = config->response_store_limit_bytes;
+    char path[PATH_MAX] = "";
+
+    if (limit == 0) {
+        return BT_OK;
+    }
+    if ((front->store != NULL) &&
+        ((size_t)snprintf(path, sizeof(path), "%s/" BT_STORE_RESPONSES,
+                          config->store) >= sizeof(path))) {
+        BT_LOG_ERROR("--store: the path is too long");
+        return BT_ERR_TOO_LARGE;
+    }
+    store.path = path;
+    store.limit_bytes = limit;
+    store.space_bytes =
+        ((config->api_keys[0] != '\0') || (config->tenant_header[0] != '\0'))
+            ? limit / 2
+            : limit;
+    store.ttl_s = config->response_store_ttl_s;
+    return bt_store_open(&store, bt_unix_us(), &front->responses);
+}
+
 bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
                              const bt_frontend_ops_t *ops, bt_send_t send,
                              void *send_ctx)
@@ -149,6 +178,9 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
 
         status = bt_store_open(&store, bt_unix_us(), &front->store);
     }
+    if (status == BT_OK) {
+        status = open_responses(front);
+    }
     if ((status == BT_OK) && ((config->trace_file[0] != '\0') ||
                               (config->otlp_traces_endpoint[0] != '\0'))) {
         status = open_trace(front);
@@ -185,6 +217,7 @@ void bt_frontend_close(bt_frontend_t *front)
     bt_watch_destroy(front->watch);
     bt_regions_destroy(front->regions);
     bt_store_close(front->store);
+    bt_store_close(front->responses);
     *front = (bt_frontend_t){0};
 }
 
@@ -233,6 +266,9 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     front->ops->tick(front, now_us);
     if (front->store != NULL) {
         bt_store_tick(front->store, front->pool, bt_unix_us());
+    }
+    if (front->responses != NULL) {
+        bt_store_tick(front->responses, front->pool, bt_unix_us());
     }
     bt_watching_tick(front, now_us);
     if (front->trace != NULL) {

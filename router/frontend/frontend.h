@@ -91,6 +91,8 @@ struct bt_frontend {
                                     --shared-memory off */
     bt_store_t *store; /**< objects kept for clients; owned; NULL: --store is
                           not given */
+    /** Stored responses, in memory without --store; owned; NULL: none is. */
+    bt_store_t *responses;
     bt_grammar_cache_t *grammars;          /**< compiled ones; owned */
     uint8_t space_key[BT_SPACE_KEY_BYTES]; /**< zero until it is set */
     bool leaving;                          /**< not ready any more */

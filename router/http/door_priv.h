@@ -18,6 +18,7 @@
 #define BT_JSON_TYPE       "application/json"
 
 typedef struct bt_unpack bt_unpack_t;
+typedef struct bt_keeping bt_keeping_t; /**< response_keep.c */
 
 /** Begins what a request asks for once its body is complete.
  *  @param [in,out] body  taken over */
@@ -47,8 +48,9 @@ struct bt_http_request {
         *updating;   /**< model whose weights this request replaces; or NULL */
     bool is_pausing; /**< waits until the router is paused */
     bt_http_begin_t begin;
-    bt_unpack_t *unpack; /**< body at the pool; or NULL */
-    bt_answer_t *answer; /**< answer at the pool; or NULL */
+    bt_unpack_t *unpack;   /**< body at the pool; or NULL */
+    bt_answer_t *answer;   /**< answer at the pool; or NULL */
+    bt_keeping_t *keeping; /**< response that is being stored; or NULL */
     /** Client address for the access log; unused without one. */
     char client[BT_HTTP_CLIENT_BYTES];
     char id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id of the answer */
@@ -85,6 +87,8 @@ void bt_http_request_fail_for_memory(bt_http_request_t *r);
 /** Answers that the result is longer than BT_ANSWER_LIMIT. The request is over.
  */
 void bt_http_request_fail_for_length(bt_http_request_t *r);
+/** Sends the head of a streamed answer, unless it was sent. */
+void bt_http_request_begin_answer(bt_http_request_t *r);
 /** Sends the head of an event stream. */
 void bt_http_request_begin_stream(bt_http_request_t *r);
 /** Sends the last bytes of a stream. The request is over. */
@@ -103,6 +107,23 @@ void bt_door_gone(void *door, bt_exchange_t *ex);
 void bt_door_turn(void *door);
 void bt_door_format_error(void *door, const char *path, int status,
                           const char *message, bt_strbuf_t *out);
+
+/* ---- response_keep.c: a response is stored before its end is sent ---- */
+
+/** Stores a whole response, then answers with it.
+ *  @return false: no memory; nothing was done */
+bool bt_keeping_begin(bt_http_request_t *r, bt_row_t *row,
+                      const bt_api_choice_t *choice,
+                      const bt_api_usage_t *usage);
+/** Holds back the last events of a stream, of which `response` is a part.
+ *  @param [in,out] last  taken over on success
+ *  @return false: there is no room to store it; nothing was done */
+bool bt_keeping_hold(bt_http_request_t *r, const bt_row_t *row,
+                     const char *response, size_t bytes, bt_strbuf_t *last);
+/** Stores the response of a stream, then sends its last events. */
+void bt_keeping_end(bt_http_request_t *r);
+/** Frees what a request has held back. NULL is allowed. */
+void bt_keeping_free(bt_keeping_t *keeping);
 
 /* ---- door_unpack.c ---- */
 

@@ -451,6 +451,13 @@ static void begin_answer(bt_http_request_t *r)
     begin_events(r, "no-cache", is_lines ? JSON_LINES : EVENT_STREAM);
 }
 
+void bt_http_request_begin_answer(bt_http_request_t *r)
+{
+    if (!r->began) {
+        begin_answer(r);
+    }
+}
+
 /* Sends the door's scratch buffer. On a failure the client is gone, and
  * bt_door_gone() was called, or memory was short and the error was sent. */
 static void send_event(bt_http_request_t *r)
@@ -487,11 +494,35 @@ static void on_begin(bt_row_t *row)
     send_event(r);
 }
 
+/* Holds back the last events of a response that is stored.
+ * @return false: it is not, which the events then say */
+static bool hold_last(bt_http_request_t *r, bt_row_t *row,
+                      const bt_api_choice_t *choice,
+                      const bt_api_usage_t *usage)
+{
+    const bt_api_events_t before = r->events;
+    bt_strbuf_t *out = clear(r);
+
+    bt_api_write_events(&row->answer, choice, usage, &r->events, out);
+    if ((bt_strbuf_status(out) == BT_OK) &&
+        bt_keeping_hold(r, row, out->data + r->events.object_from,
+                        r->events.object_bytes, out)) {
+        return true;
+    }
+    r->events = before;
+    row->answer.is_stored = false;
+    return false;
+}
+
 static void on_piece(bt_row_t *row, const bt_api_choice_t *choice, bool first,
                      const bt_api_usage_t *usage)
 {
     bt_http_request_t *r = bt_http_of(row->request);
 
+    if (row->answer.is_stored && (choice->finish != BT_FINISH_NONE) &&
+        hold_last(r, row, choice, usage)) {
+        return;
+    }
     (void)clear(r);
     events[r->base.dialect].piece(r, &row->answer, choice, first, usage);
     send_event(r);
@@ -504,12 +535,23 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
     const bt_api_answer_t *answer = &row->answer;
     bt_strbuf_t *out = clear(r);
 
+    if (r->keeping != NULL) {
+        bt_keeping_end(r);
+        return;
+    }
     if (n == 0) {
         if (events[r->base.dialect].end != NULL) {
             events[r->base.dialect].end(r, answer, usage);
         }
         bt_exchange_stream_end(leave(r, 200), (out->len > 0) ? out->data : "",
                                out->len);
+        return;
+    }
+    if (answer->is_stored) {
+        add_answer_headers(r);
+        if (!bt_keeping_begin(r, row, choices, usage)) {
+            bt_http_request_fail_for_memory(r);
+        }
         return;
     }
     bt_request_close(&r->base);
@@ -531,6 +573,7 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
 static void destroy(bt_request_t *request)
 {
     bt_unpack_free(bt_http_of(request)->unpack);
+    bt_keeping_free(bt_http_of(request)->keeping);
 }
 
 static const bt_request_ops_t http_ops = {

@@ -71,6 +71,10 @@ bt_route_t bt_route_ollama_tags, bt_route_ollama_ps, bt_route_ollama_show;
 /* Refuse to manage models, and to embed. */
 bt_route_t bt_route_ollama_refuse, bt_route_ollama_embed;
 
+/* ---- response_routes.c: stored responses ---- */
+
+bt_route_t bt_route_response, bt_route_response_items, bt_route_response_cancel;
+
 /* ---- memory_routes.c: regions of shared memory ---- */
 
 bt_route_t bt_route_memory_status, bt_route_memory_register,

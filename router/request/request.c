@@ -48,6 +48,7 @@ void bt_request_unref(bt_request_t *r)
     }
     bt_request_hold_slots(r, &r->n_slots, 0);
     bt_strbuf_fini(&r->body);
+    bt_history_drop(r);
     bt_account_destroy(r->account);
     bt_tenant_unref(r->tenant);
     bt_arena_fini(&r->arena);
@@ -265,7 +266,7 @@ static void drop_inputs(bt_request_t *r)
     }
 }
 
-static void refuse_unparsed(bt_request_t *r)
+void bt_request_refuse_unparsed(bt_request_t *r)
 {
     drop_inputs(r);
     bt_strbuf_fini(&r->body); /* the answer may be delayed */
@@ -295,7 +296,7 @@ static void end_step(bt_pool_job_t *job)
     } else if (r->status == BT_OK) {
         r->then(r);
     } else {
-        refuse_unparsed(r);
+        bt_request_refuse_unparsed(r);
     }
 }
 
@@ -355,7 +356,7 @@ void bt_request_begin(bt_request_t *r, bt_strbuf_t *body)
         bt_request_hold_slots(r, &r->n_slots, 1);
         bt_request_step(r, r->ops->parse, r->ops->parsed);
     } else {
-        refuse_unparsed(r);
+        bt_request_refuse_unparsed(r);
     }
     bt_request_unref(r);
 }
@@ -390,6 +391,11 @@ bt_status_t bt_request_find_model(bt_request_t *r, const char *name,
     memcpy(r->facts.model, served->name, sizeof(r->facts.model));
     r->context_tokens = bt_served_context_tokens(served);
     return BT_OK;
+}
+
+const char *bt_request_space(const bt_request_t *r)
+{
+    return ((r->tenant != NULL) && r->tenant->is_named) ? r->tenant->name : "";
 }
 
 /* ---- the log ---- */

@@ -51,6 +51,7 @@
 #include "common/config/config.h"
 #include "common/wire/wire.h"
 #include "router/frontend/api.h"
+#include "router/frontend/api_stored.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/work.h"
 
@@ -239,6 +240,11 @@ struct bt_request {
     bt_status_t status;   /**< result of the last step */
     bt_api_error_t error; /**< error of that step, or of the request */
 
+    /** Responses: what this one continues; owned; NULL: nothing, or it was
+     *  read. And its input items, if it is stored; owned; NULL: it is not. */
+    bt_api_history_t *history;
+    char *kept_items;
+
     bt_row_t *rows;
     size_t n_rows;
     bt_tensors_t *tensors; /**< owned; NULL: none */
@@ -320,6 +326,8 @@ BT_MUST_CHECK bt_status_t bt_request_find_model(bt_request_t *request,
 void bt_request_log_only(const bt_frontend_t *front, bt_access_t *access,
                          const bt_request_facts_t *facts, uint64_t start_us,
                          int http_status);
+/** Returns the space of stores that the request's tenant has. */
+const char *bt_request_space(const bt_request_t *request);
 /** Writes a request into the access log and the metrics.
  *  @param [in] access  route, path, method, client, id, tenant; the rest is
  *                      filled in

@@ -432,11 +432,17 @@ bt_status_t bt_text_parse(bt_request_t *r)
 {
     bt_input_t *in = r->rows[0].input;
     bt_api_request_t *api = &in->api;
+    const bool is_stored =
+        (r->dialect == BT_API_RESPONSES) && (r->front->responses != NULL);
     bt_status_t status =
-        bt_api_parse(r->dialect, (r->body.data != NULL) ? r->body.data : "",
-                     r->body.len, api, &in->error);
+        is_stored ? bt_history_parse(r, api, &in->error)
+                  : bt_api_parse(r->dialect,
+                                 (r->body.data != NULL) ? r->body.data : "",
+                                 r->body.len, api, &in->error);
 
-    bt_strbuf_fini(&r->body);
+    if (!is_stored || (api->previous_id == NULL)) {
+        bt_strbuf_fini(&r->body); /* else it is parsed again */
+    }
     if (status == BT_OK) {
         status = judge_ignored(in);
     }
@@ -444,6 +450,11 @@ bt_status_t bt_text_parse(bt_request_t *r)
         r->error = in->error;
         return status;
     }
+    return bt_text_settle(r, api);
+}
+
+bt_status_t bt_text_settle(bt_request_t *r, bt_api_request_t *api)
+{
     api->n = (api->n > 0) ? api->n : 1;
     api->stream = (api->dialect == BT_API_GENERATE) ? r->stream : api->stream;
     api->counts_only = api->counts_only || r->counts_only;
@@ -458,6 +469,9 @@ void bt_text_parsed(bt_request_t *r)
 {
     bt_input_t *in = r->rows[0].input;
 
+    if ((in->api.previous_id != NULL) && bt_history_begin(r)) {
+        return;
+    }
     r->rows[0].is_open = true;
     bt_request_hold_slots(r, &r->n_slots, 0);
     memcpy(r->facts.ignored, in->api.ignored, sizeof(r->facts.ignored));
@@ -466,6 +480,9 @@ void bt_text_parsed(bt_request_t *r)
         r->status = bt_api_error_no_memory(&r->error);
     } else {
         r->status = bt_request_find_model(r, r->model, NULL);
+    }
+    if (r->status == BT_OK) {
+        r->status = bt_history_settle(r, &in->api);
     }
     if (r->status != BT_OK) {
         bt_request_refuse(r);

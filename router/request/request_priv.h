@@ -68,7 +68,33 @@ struct bt_input {
 bt_status_t bt_request_step_status(const bt_request_job_t *job,
                                    bt_status_t status, bt_api_error_t *error);
 
+/** Refuses a request that is not parsed yet with request->error. */
+void bt_request_refuse_unparsed(bt_request_t *request);
+
+/* ---- request_history.c ---- */
+
+/** Parses a body where responses are stored, without what it continues.
+ *  @retval others  error_p is filled */
+BT_MUST_CHECK bt_status_t bt_history_parse(bt_request_t *request,
+                                           bt_api_request_t *api_p,
+                                           bt_api_error_t *error_p);
+/** Reads what a parsed request continues, and parses it again with that; then
+ *  continues with bt_text_parsed(), or refuses it.
+ *  @return false: it continues nothing, or that was read */
+bool bt_history_begin(bt_request_t *request);
+/** Decides whether the response is stored.
+ *  @retval others  request->error is filled */
+BT_MUST_CHECK bt_status_t bt_history_settle(bt_request_t *request,
+                                            bt_api_request_t *api);
+/** Frees what the request has of stored responses. */
+void bt_history_drop(bt_request_t *request);
+
 /* ---- request_parse.c ---- */
+
+/** Sets what the door, not the body, decides.
+ *  @retval others  request->error is filled */
+BT_MUST_CHECK bt_status_t bt_text_settle(bt_request_t *request,
+                                         bt_api_request_t *api);
 
 /** Detaches an input from its row and frees it. */
 void bt_input_free(bt_input_t *input);

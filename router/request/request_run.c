@@ -34,6 +34,9 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
     snprintf(row->id, sizeof(row->id), "%s%016" PRIx64 "%08" PRIx64,
              prefixes[api->dialect], r->front->id_start,
              ++r->front->n_answers_begun & UINT32_MAX);
+    if (r->kept_items != NULL) { /* nobody else can guess it */
+        bt_store_id_make(BT_STORE_RESPONSE, row->id);
+    }
     *answer = (bt_api_answer_t){
         .dialect = api->dialect,
         .id = row->id,
@@ -51,6 +54,7 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
         .context_tokens = bt_served_context_tokens(r->served),
         .only_one_call = api->tools.only_one,
         .counts_only = api->counts_only,
+        .is_stored = r->kept_items != NULL,
         .special_bytes = api->tools.special_bytes,
         .temperature = in->prepared.sampling.temperature,
         .top_p = in->prepared.sampling.top_p,
@@ -76,6 +80,7 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
            bt_arena_strdup(&r->arena, api->effort, &answer->effort) &&
            bt_arena_strdup(&r->arena, api->instructions,
                            &answer->instructions) &&
+           bt_arena_strdup(&r->arena, api->previous_id, &answer->previous_id) &&
            bt_arena_strdup(&r->arena, api->metadata_json, &answer->metadata) &&
            bt_arena_strdup(&r->arena, api->grammar.format_json,
                            &answer->format);

@@ -90,6 +90,8 @@ def agree(path, body):
     if body.get("max_tokens") == 0:
         body["echo"] = True
         body["min_tokens"] = 0
+    if path.startswith("/v1/responses"):
+        body.pop("previous_response_id", None)  # of one that is stored
     if path.startswith("/v1/responses") and isinstance(body.get("input"), list):
         # What was thought alone is no question; and all of 1024 are more than the context.
         body["input"] = body["input"][-4:] + [{"role": "user", "content": "a"}]

@@ -404,7 +404,7 @@ def test_responses_take_messages_and_instructions(c):
                                   temperature=0, store=False)
     same = chat(client, [{"role": "system", "content": "Be brief."}] + HI, max_tokens=16)
     assert got.output_text == same.choices[0].message.content and got.instructions == "Be brief.", got
-    for more, param in ((dict(store=True), "store"), (dict(previous_response_id="resp_1"), "previous_response_id"),
+    for more, param in ((dict(store="yes"), "store"), (dict(conversation="conv_1"), "conversation"),
                         (dict(tools=[{"type": "file_search"}]), "tools"), (dict(max_output_tokens=0), "max_output_tokens")):
         e = expect(openai.BadRequestError, lambda m=more: client.responses.create(model=MODEL, input="a", **m))
         assert e.param == param and param in e.message, e

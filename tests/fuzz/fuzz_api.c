@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/wire/wire.h"
 #include "router/frontend/api.h"
+#include "router/frontend/api_stored.h"
 
 /* What was thought and said, at once and as all there is. */
 static void write_events(const bt_api_answer_t *answer, const char *text,
@@ -220,6 +221,45 @@ static void check(const bt_api_request_t *r)
     }
 }
 
+/* A response that is stored, its input as a list, and as the history of the
+ * same body. */
+static void check_stored(const uint8_t *data, size_t size)
+{
+    const bt_api_items_page_t page = {.limit = 20};
+    bt_api_request_t first, second;
+    bt_api_stored_t stored = {0};
+    bt_json_doc_t *doc = NULL;
+    bt_json_fault_t fault;
+    bt_api_error_t error;
+    bt_strbuf_t out;
+
+    if (bt_api_parse_stored(data, size, NULL, &first, &error) != BT_OK) {
+        return;
+    }
+    check(&first);
+    BT_ASSERT_ALWAYS(first.input_json != NULL);
+    stored.items = first.input_json;
+    stored.items_bytes = strlen(first.input_json);
+    bt_strbuf_init(&out, (size_t)64 << 20);
+    BT_ASSERT_ALWAYS(bt_api_stored_put_items(&stored, "resp_1", &page, &out) ==
+                     BT_OK);
+    BT_ASSERT_ALWAYS(bt_json_doc_parse_client(out.data, out.len, UINT32_MAX,
+                                              &fault, &doc) == BT_OK);
+    bt_json_doc_free(doc);
+    bt_strbuf_reset(&out);
+    bt_strbuf_puts(&out, first.input_json);
+    if (bt_api_parse_stored(data, size, &out, &second, &error) == BT_OK) {
+        check(&second);
+        BT_ASSERT_ALWAYS(second.messages.n > first.messages.n / 2);
+        BT_ASSERT_ALWAYS(strcmp(first.input_json, second.input_json) == 0);
+        bt_api_request_fini(&second);
+    } else {
+        BT_ASSERT_ALWAYS(strcmp(error.param, "previous_response_id") == 0);
+    }
+    bt_strbuf_fini(&out);
+    bt_api_request_fini(&first);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const bt_api_dialect_t dialect =
@@ -236,6 +276,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bt_strbuf_t out;
 
     memset(&error, 0, sizeof(error));
+    if (dialect == BT_API_RESPONSES) {
+        check_stored(data + (size > 0), size - (size > 0));
+    }
     status = bt_api_parse(dialect, data + (size > 0), size - (size > 0),
                           &request, &error);
     if (status == BT_OK) {

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* /v1/responses/ID, as OpenAI has it: stored responses are read and deleted.
+ *
+ * A response of another tenant is answered like one that never was, by the same
+ * look-up.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/status.h"
+#include "router/frontend/api_stored.h"
+#include "router/http/query.h"
+#include "router/http/routes_priv.h"
+
+#define MOST_ITEMS    100u /* OpenAI's limit, … */
+#define DEFAULT_ITEMS 20u  /* … and default */
+
+/* Work of a request at the pool. */
+typedef struct response_job {
+    bt_pool_job_t job;
+    bt_http_request_t *r; /* a reference */
+    bt_store_t *store;
+    bt_stored_t *object; /* a reference */
+    bt_account_t *account;
+    bool is_list;
+    bt_api_items_page_t page;
+    bt_strbuf_t out;
+    bt_status_t status;
+    void (*then)(struct response_job *j);
+} response_job_t;
+
+/* @return NULL: there is none, and the request was refused */
+static bt_store_t *find_store(bt_http_request_t *r)
+{
+    bt_store_t *store = r->door->front->responses;
+
+    if (store == NULL) {
+        bt_http_request_error(r, 501, NULL,
+                              "the server stores no responses "
+                              "(--response-store-limit 0)");
+    }
+    return store;
+}
+
+static void refuse_missing(bt_http_request_t *r, const char *id)
+{
+    bt_api_error_t error = {0};
+
+    bt_api_stored_missing(id, &error);
+    bt_http_request_fail(r, &error);
+}
+
+/* @return NULL: there is none, and the request was refused */
+static bt_stored_t *find_response(bt_http_request_t *r, const bt_store_t *store)
+{
+    bt_stored_t *object = bt_store_find(store, BT_STORE_RESPONSE,
+                                        bt_request_space(&r->base), r->name);
+
+    if (object == NULL) {
+        refuse_missing(r, r->name);
+    }
+    return object;
+}
+
+/* ---- jobs ---- */
+
+static void job_done(bt_pool_job_t *job)
+{
+    response_job_t *j = BT_CONTAINER_OF(job, response_job_t, job);
+    bt_http_request_t *r = j->r;
+
+    if (bt_request_is_open(&r->base)) {
+        if (job->ran) {
+            j->then(j);
+        } else {
+            bt_http_request_error(r, 503, NULL, "the server is stopping");
+        }
+    }
+    bt_strbuf_fini(&j->out);
+    bt_account_destroy(j->account);
+    bt_stored_unref(j->object);
+    bt_free(j);
+    bt_request_unref(&r->base);
+}
+
+/* @param page  NULL: none is asked for */
+static void post(bt_http_request_t *r, bt_store_t *store, bt_stored_t *object,
+                 const bt_api_items_page_t *page, void (*run)(bt_pool_job_t *),
+                 void (*then)(response_job_t *))
+{
+    response_job_t *j = bt_calloc(1, sizeof(*j));
+
+    if (j == NULL) {
+        bt_http_request_fail_for_memory(r);
+        return;
+    }
+    (void)bt_request_ref(&r->base);
+    j->r = r;
+    j->store = store;
+    j->object = bt_stored_ref(object);
+    j->is_list = page != NULL;
+    if (page != NULL) {
+        j->page = *page;
+    }
+    bt_strbuf_init(&j->out, BT_ANSWER_LIMIT);
+    j->account = bt_work_account(&r->door->front->answers, r->base.tenant,
+                                 &r->base.client);
+    j->job.account = j->account;
+    j->job.run = run;
+    j->job.done = job_done;
+    j->then = then;
+    bt_pool_post(r->door->front->pool, &j->job, BT_POOL_FILES);
+}
+
+/* ---- GET ---- */
+
+static void run_read(bt_pool_job_t *job)
+{
+    response_job_t *j = BT_CONTAINER_OF(job, response_job_t, job);
+    bt_api_stored_t stored;
+
+    j->status = bt_api_stored_read(j->store, j->object, &stored);
+    if (j->status != BT_OK) {
+        return;
+    }
+    if (j->is_list) {
+        j->status =
+            bt_api_stored_put_items(&stored, j->object->id, &j->page, &j->out);
+        /* Not to be taken for a response that was deleted meanwhile. */
+        j->status =
+            (j->status == BT_ERR_NOT_FOUND) ? BT_ERR_INVALID_PARAM : j->status;
+    } else {
+        bt_strbuf_append(&j->out, stored.response, stored.response_bytes);
+        j->status = bt_strbuf_status(&j->out);
+    }
+    bt_api_stored_fini(&stored);
+}
+
+static void respond_read(response_job_t *j)
+{
+    bt_api_error_t error = {0};
+
+    switch (j->status) {
+    case BT_OK:
+        bt_http_request_respond_take(j->r, BT_JSON_TYPE, &j->out);
+        return;
+    case BT_ERR_NOT_FOUND:
+        refuse_missing(j->r, j->object->id);
+        return;
+    case BT_ERR_INVALID_PARAM:
+        bt_http_request_error(j->r, 400, "after",
+                              "after: the response has no input item "
+                              "'%.100s'",
+                              j->page.after);
+        return;
+    default:
+        break;
+    }
+    if (bt_work_refuse(j->account, &error)) {
+        bt_http_request_fail(j->r, &error);
+        return;
+    }
+    bt_http_request_error(j->r, 503, NULL, "the response cannot be read: %s",
+                          bt_status_str(j->status));
+}
+
+static bool is_include(const char *name)
+{
+    return (strcmp(name, "include") == 0) || (strcmp(name, "include[]") == 0);
+}
+
+static bt_status_t read_item_field(const bt_query_t *query,
+                                   bt_api_items_page_t *page,
+                                   bt_api_error_t *error)
+{
+    const char *value = query->value;
+    uint64_t limit = 0;
+
+    if (strcmp(query->name, "limit") == 0) {
+        if (!bt_parse_u64(value, &limit) || (limit < 1) ||
+            (limit > MOST_ITEMS)) {
+            return bt_api_error_invalid(error, "limit",
+                                        "limit must be a number from 1 to %u",
+                                        MOST_ITEMS);
+        }
+        page->limit = (uint32_t)limit;
+        return BT_OK;
+    }
+    if (strcmp(query->name, "order") == 0) {
+        page->is_ascending = strcmp(value, "asc") == 0;
+        return (page->is_ascending || (strcmp(value, "desc") == 0))
+                   ? BT_OK
+                   : bt_api_error_invalid(error, "order",
+                                          "order must be asc or desc");
+    }
+    if (strcmp(query->name, "after") == 0) {
+        snprintf(page->after, sizeof(page->after), "%s", value);
+        return BT_OK;
+    }
+    return is_include(query->name)
+               ? BT_OK /* there is nothing more of an item */
+               : bt_api_error_invalid(error, NULL,
+                                      "%.64s is no parameter of this list: "
+                                      "these are after, include, limit and "
+                                      "order",
+                                      query->name);
+}
+
+/* Of a response itself: nothing of it can be left out or streamed again. */
+static bt_status_t read_response_field(const bt_query_t *query,
+                                       bt_api_error_t *error)
+{
+    if (is_include(query->name) ||
+        (strcmp(query->name, "include_obfuscation") == 0) ||
+        ((strcmp(query->name, "stream") == 0) &&
+         (strcmp(query->value, "false") == 0))) {
+        return BT_OK;
+    }
+    if ((strcmp(query->name, "stream") == 0) ||
+        (strcmp(query->name, "starting_after") == 0)) {
+        return bt_api_error_invalid(
+            error, (query->name[2] == 'r') ? "stream" : "starting_after",
+            "%s: a stored response cannot be streamed, only those in the "
+            "background can",
+            query->name);
+    }
+    return bt_api_error_invalid(
+        error, NULL, "%.64s is no parameter of a response", query->name);
+}
+
+/* @param page  NULL: the query is a response's */
+static bt_status_t read_query(const bt_http_request_t *r,
+                              bt_api_items_page_t *page, bt_api_error_t *error)
+{
+    bt_status_t status;
+    bt_query_t query;
+
+    bt_query_init(&query, bt_exchange_query(r->ex));
+    while ((status = bt_query_next(&query)) == BT_OK) {
+        status = (page != NULL) ? read_item_field(&query, page, error)
+                                : read_response_field(&query, error);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    return (status == BT_ERR_NOT_FOUND)
+               ? BT_OK
+               : bt_api_error_invalid(error, NULL, "the query is malformed");
+}
+
+/* ---- DELETE ---- */
+
+static void run_delete(bt_pool_job_t *job)
+{
+    response_job_t *j = BT_CONTAINER_OF(job, response_job_t, job);
+
+    j->status = bt_store_unlink(j->store, j->object);
+}
+
+static void deleted(response_job_t *j)
+{
+    bt_json_t json;
+
+    if (j->status != BT_OK) {
+        bt_http_request_error(j->r, 503, NULL,
+                              "the response cannot be deleted from the disk: "
+                              "%s",
+                              bt_status_str(j->status));
+        return;
+    }
+    bt_http_request_begin_json(j->r, &json);
+    bt_json_object(&json, NULL);
+    bt_json_str(&json, "id", j->object->id);
+    bt_json_str(&json, "object", "response");
+    bt_json_bool(&json, "deleted", true);
+    bt_json_end_object(&json);
+    bt_http_request_respond_json(j->r);
+}
+
+/* ---- the routes ---- */
+
+void bt_route_response(bt_http_request_t *r)
+{
+    bt_store_t *store = find_store(r);
+    bt_stored_t *object = (store != NULL) ? find_response(r, store) : NULL;
+    bt_api_error_t error = {0};
+
+    if (object == NULL) {
+        return;
+    }
+    if (bt_exchange_method(r->ex) == BT_HTTP_DELETE) {
+        (void)bt_stored_ref(object);
+        bt_store_remove(store, object);
+        post(r, store, object, NULL, run_delete, deleted);
+        bt_stored_unref(object);
+    } else if (read_query(r, NULL, &error) != BT_OK) {
+        bt_http_request_fail(r, &error);
+    } else {
+        post(r, store, object, NULL, run_read, respond_read);
+    }
+}
+
+void bt_route_response_items(bt_http_request_t *r)
+{
+    bt_store_t *store = find_store(r);
+    bt_stored_t *object = (store != NULL) ? find_response(r, store) : NULL;
+    bt_api_items_page_t page = {.limit = DEFAULT_ITEMS};
+    bt_api_error_t error = {0};
+
+    if (object == NULL) {
+        return;
+    }
+    if (read_query(r, &page, &error) != BT_OK) {
+        bt_http_request_fail(r, &error);
+    } else {
+        post(r, store, object, &page, run_read, respond_read);
+    }
+}
+
+/* All are over before they are stored. */
+void bt_route_response_cancel(bt_http_request_t *r)
+{
+    const bt_store_t *store = find_store(r);
+    bt_api_error_t error = {0};
+
+    if ((store == NULL) || (find_response(r, store) == NULL)) {
+        return;
+    }
+    (void)bt_api_error_invalid(&error, NULL,
+                               "Cannot cancel a synchronous response: only "
+                               "those in the background can be cancelled, and "
+                               "there are none here.");
+    bt_http_request_fail(r, &error);
+}
