@@ -374,6 +374,25 @@ static void add_store_use(const bt_door_t *door, double *cells)
     bt_batches_count(door->batches, cells);
 }
 
+/* Responses have a store of their own, in memory without --store. */
+static void add_response_use(const bt_store_t *responses, double *cells)
+{
+    bt_store_use_t use;
+
+    if (responses == NULL) {
+        cells[BT_PC_STORE_RESPONSES] = NAN;
+        cells[BT_PC_RESPONSE_STORE_BYTES] = NAN;
+        cells[BT_PC_RESPONSE_STORE_LIMIT] = NAN;
+        cells[BT_PC_RESPONSE_STORE_EVICTED] = NAN;
+        return;
+    }
+    use = bt_store_use(responses);
+    cells[BT_PC_STORE_RESPONSES] = use.n_objects[BT_STORE_RESPONSE];
+    cells[BT_PC_RESPONSE_STORE_BYTES] = (double)use.bytes;
+    cells[BT_PC_RESPONSE_STORE_LIMIT] = (double)use.limit_bytes;
+    cells[BT_PC_RESPONSE_STORE_EVICTED] = (double)use.n_evicted;
+}
+
 void bt_door_read_use(const bt_door_t *door, double cells[BT_PC_N])
 {
     const bt_frontend_t *front = door->front;
@@ -393,6 +412,7 @@ void bt_door_read_use(const bt_door_t *door, double cells[BT_PC_N])
         (double)bt_pool_canceled(front->pool).running;
     cells[BT_PC_CONNECTIONS] = bt_door_n_connections(door);
     add_store_use(door, cells);
+    add_response_use(front->responses, cells);
     bt_net_use(bt_http_net(door->http), &use);
     add_use(cells, &use);
     bt_net_use(bt_http_net(door->metrics_http), &use);

@@ -613,10 +613,22 @@ const bt_family_def_t bt_metrics_families[] = {
     {GAUGE, "baton_store_limit_bytes", "Value of --store-limit",
      SERIES(PROCESS(STORE_LIMIT))},
     {GAUGE, "baton_store_objects",
-     "Objects of clients in the folder of --store",
+     "Objects of clients: files and batches in the folder of --store, responses "
+     "there or in memory",
      SERIES(PROCESS_BY("kind=\"file\"", STORE_FILES),
             PROCESS_BY("kind=\"batch\"", STORE_BATCHES),
             PROCESS_BY("kind=\"response\"", STORE_RESPONSES))},
+    {GAUGE, "baton_response_store_bytes",
+     "Bytes that count for --response-store-limit, with what is reserved for "
+     "responses that are being stored",
+     SERIES(PROCESS(RESPONSE_STORE_BYTES))},
+    {GAUGE, "baton_response_store_limit_bytes",
+     "Value of --response-store-limit",
+     SERIES(PROCESS(RESPONSE_STORE_LIMIT))},
+    {COUNTER, "baton_response_store_evictions_total",
+     "Stored responses that were removed before their time to make room for "
+     "newer ones",
+     SERIES(PROCESS(RESPONSE_STORE_EVICTED))},
     {GAUGE, "baton_batches",
      "Batches in the folder of --store; those that have ended are there until "
      "they expire",

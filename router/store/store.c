@@ -214,7 +214,8 @@ void bt_store_remove(bt_store_t *store, bt_stored_t *object)
 bt_store_use_t bt_store_use(const bt_store_t *store)
 {
     bt_store_use_t use = {.bytes = store->used_bytes,
-                          .limit_bytes = store->limit_bytes};
+                          .limit_bytes = store->limit_bytes,
+                          .n_evicted = store->n_evicted};
 
     memcpy(use.n_objects, store->n_of_kind, sizeof(use.n_objects));
     return use;
@@ -256,6 +257,7 @@ uint64_t bt_store_used(const bt_store_t *store, const char *space)
 void bt_store_evict(bt_store_t *store, bt_stored_t *object)
 {
     take_out(store, object);
+    store->n_evicted++;
     bt_list_push_back(&store->evicted, &object->link);
 }
 

@@ -167,6 +167,7 @@ typedef struct bt_store_use {
     uint64_t bytes;       /**< charged, with what puts have reserved */
     uint64_t limit_bytes; /**< as it was opened with */
     uint32_t n_objects[BT_STORE_N_KINDS];
+    uint64_t n_evicted; /**< objects since the store was opened */
 } bt_store_use_t;
 
 bt_store_use_t bt_store_use(const bt_store_t *store);

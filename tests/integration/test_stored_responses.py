@@ -124,6 +124,7 @@ def test_limits_of_stored_responses():
                 assert status == 400 and answer["error"]["param"] == param, answer
             status, answer = ask(c, "GET", "/resp_1")
             assert status == 501 and "--response-store-limit" in answer["error"]["message"], answer
+            assert not [name for name in c.metrics() if "response_store" in name or 'kind="response"' in name]
         with Cluster(model, router_args=["--response-store-limit", "8k"]) as c:
             status, answer = ask(c, body=dict(input="x" * 9000, store=True))
             assert status == 413 and "--response-store-limit" in answer["error"]["message"], answer
@@ -132,6 +133,10 @@ def test_limits_of_stored_responses():
             assert ask(c, "GET", f"/{one['id']}")[0] == 404 and ask(c, "GET", f"/{two['id']}") == (200, two)
             # Without the word nothing is stored in memory.
             assert create(c, "c")["store"] is False
+            metrics = c.metrics()
+            assert metrics['baton_store_objects{kind="response"}'] == metrics["baton_response_store_evictions_total"] == 1, metrics
+            assert 4096 < metrics["baton_response_store_bytes"] <= metrics["baton_response_store_limit_bytes"] == 8192, metrics
+            assert "baton_store_bytes" not in metrics and 'baton_store_objects{kind="file"}' not in metrics
 
 
 def test_hostile_ids_find_nothing():

@@ -280,6 +280,8 @@ static void evicted_object_leaves_by_the_pool(void **state)
     assert_int_equal(read_bytes(&f, kept, &n), BT_ERR_NOT_FOUND);
     bt_stored_unref(kept);
     bt_store_evict(f.store, second); /* without a tick */
+    assert_int_equal(bt_store_use(f.store).n_evicted, 2);
+    assert_int_equal(bt_store_use(f.store).n_objects[BT_STORE_FILE], 1);
     folder_reopen(&f);
     assert_int_equal(folder_count(&f), 1);
     bt_pool_destroy(pool);
