@@ -237,9 +237,15 @@ static bt_status_t check_tenants(const bt_config_t *config)
 
 static bt_status_t check_store(const bt_config_t *config)
 {
-    const bt_store_config_t store = bt_frontend_store_config(config);
+    bt_store_config_t store = bt_frontend_store_config(config);
+    bt_status_t status =
+        (config->store[0] != '\0') ? bt_store_check(&store) : BT_OK;
 
-    return (config->store[0] != '\0') ? bt_store_check(&store) : BT_OK;
+    if ((status == BT_OK) && (config->response_store_dir[0] != '\0')) {
+        store.path = config->response_store_dir;
+        status = bt_store_check(&store);
+    }
+    return status;
 }
 
 static bt_status_t check_otlp(const bt_config_t *config)

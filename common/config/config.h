@@ -118,6 +118,7 @@ typedef struct bt_config {
     const char *store_key;  /* file of the key that seals them, "" = none */
     uint64_t store_limit_bytes, store_tenant_limit_bytes;
     uint32_t store_ttl_s;
+    const char *response_store_dir; /* folder that routers share, "" = none */
     uint64_t response_store_limit_bytes; /* 0 = no response is stored */
     uint32_t response_store_ttl_s;
     uint32_t batch_lines_in_flight; /* of all batches */

@@ -437,8 +437,16 @@ static bt_status_t check_store(const bt_config_store_t *store)
 {
     const bt_config_t *const c = &store->config;
 
-    if ((c->store[0] == '\0') && (c->store_key[0] != '\0')) {
-        return bt_config_complain(store, "--store-key needs --store, too");
+    if ((c->store[0] == '\0') && (c->response_store_dir[0] == '\0') &&
+        (c->store_key[0] != '\0')) {
+        return bt_config_complain(
+            store, "--store-key needs --store or --response-store-dir, too");
+    }
+    if ((c->response_store_dir[0] != '\0') &&
+        (c->response_store_limit_bytes == 0)) {
+        return bt_config_complain(
+            store, "--response-store-dir: --response-store-limit 0 stores no "
+                   "responses");
     }
     if ((c->store[0] != '\0') && (c->routers > 1)) {
         return bt_config_complain(

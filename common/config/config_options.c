@@ -652,15 +652,22 @@ const bt_option_t bt_config_options[] = {
     TEXT(ADVANCED, "store-key", "FILE", "", S | R, store_key,
          "File with a key that encrypts what --store keeps; empty: it is not "
          "encrypted",
-         "XChaCha20-Poly1305. 16 to 4096 bytes of text or binary, which only "
+         "And --response-store-dir: one key for all routers. XChaCha20-Poly1305. 16 to 4096 bytes of text or binary, which only "
          "the owner may read. Objects of another key are left alone and not "
          "found"),
+    TEXT(ADVANCED, "response-store-dir", "DIR", "", S | R, response_store_dir,
+         "Folder in which routers keep stored responses (/v1/responses) for "
+         "each other",
+         "Created with mode 0700 if only it is missing, and closed to other "
+         "users. Each router has a folder of its own in it, NAME@HOST, and "
+         "finds, continues and deletes the responses of all. Empty: in the "
+         "folder of --store, or in memory"),
     SIZE(ADVANCED, "response-store-limit", "64m", 0, 64 * TERA, S | R,
          response_store_limit_bytes,
          "Maximum size of stored responses (/v1/responses); 0: none is stored",
-         "With --store in its folder responses, and those that do not say "
-         "store false are stored; else in memory, and only those that say "
-         "store true. A tenant has half of it where there are tenants; beyond "
+         "Of each router. With --store in its folder responses, or with "
+         "--response-store-dir, and those that do not say store false are "
+         "stored; else in memory, and only those that say store true. A tenant has half of it where there are tenants; beyond "
          "it its oldest responses are deleted"),
     COUNT(ADVANCED, "response-store-ttl-s", "86400", 1, 315360000, "s", S | R,
          response_store_ttl_s,

@@ -162,31 +162,79 @@ static bt_status_t refuse_long(bt_api_error_t *error)
     return BT_ERR_TOO_LARGE;
 }
 
+static bt_status_t refuse_unreadable(bt_status_t status, bt_api_error_t *error)
+{
+    if (status == BT_ERR_NO_MEMORY) {
+        return bt_api_error_no_memory(error);
+    }
+    bt_api_error_set(error, 503, "previous_response_id",
+                     "a response of the conversation cannot be read: %s",
+                     bt_status_str(status));
+    return status;
+}
+
+/* Puts a response, whose reference is taken over, in front of those that
+ * continue it. @param [out] next  id of the response that it continues */
+static bt_status_t add_found(bt_api_history_t *history, bt_stored_t *object,
+                             char next[BT_STORE_ID_BYTES],
+                             bt_api_error_t *error)
+{
+    if ((history->n == BT_API_MAX_CHAIN) ||
+        (object->bytes > BT_API_MAX_HISTORY_BYTES - history->bytes)) {
+        bt_stored_unref(object);
+        return refuse_long(error);
+    }
+    history->responses[history->n++] = object;
+    history->bytes += object->bytes;
+    snprintf(next, BT_STORE_ID_BYTES, "%.*s", (int)object->label_bytes,
+             (object->label != NULL) ? object->label : "");
+    return BT_OK;
+}
+
 bt_status_t bt_api_history_find(const bt_store_t *store, const char *space,
                                 const char *id, bt_api_history_t *history,
                                 bt_api_error_t *error)
 {
     char next[BT_STORE_ID_BYTES] = "";
+    bt_status_t status = BT_OK;
 
     *history = (bt_api_history_t){.store = store};
-    while ((id != NULL) && (id[0] != '\0')) {
+    while ((status == BT_OK) && (id[0] != '\0')) {
         bt_stored_t *object =
             bt_store_find(store, BT_STORE_RESPONSE, space, id);
 
         if (object == NULL) {
             return miss(id, error);
         }
-        if ((history->n == BT_API_MAX_CHAIN) ||
-            (object->bytes > BT_API_MAX_HISTORY_BYTES - history->bytes)) {
-            return refuse_long(error);
-        }
-        history->responses[history->n++] = bt_stored_ref(object);
-        history->bytes += object->bytes;
-        snprintf(next, sizeof(next), "%.*s", (int)object->label_bytes,
-                 (object->label != NULL) ? object->label : "");
+        status = add_found(history, bt_stored_ref(object), next, error);
         id = next;
     }
-    return (history->n > 0) ? BT_OK : miss("", error);
+    return (history->n > 0) ? status : miss("", error);
+}
+
+bt_status_t bt_api_history_look_up(bt_store_t *store, const char *space,
+                                   const char *id, uint64_t now_us,
+                                   bt_api_history_t *history,
+                                   bt_api_error_t *error)
+{
+    char next[BT_STORE_ID_BYTES] = "";
+    bt_status_t status = BT_OK;
+
+    *history = (bt_api_history_t){.store = store};
+    while ((status == BT_OK) && (id[0] != '\0')) {
+        bt_stored_t *object = NULL;
+
+        status = bt_store_look_up(store, BT_STORE_RESPONSE, space, id, now_us,
+                                  &object);
+        if (status != BT_OK) {
+            return (status == BT_ERR_NOT_FOUND)
+                       ? miss(id, error)
+                       : refuse_unreadable(status, error);
+        }
+        status = add_found(history, object, next, error);
+        id = next;
+    }
+    return (history->n > 0) ? status : miss("", error);
 }
 
 void bt_api_history_fini(bt_api_history_t *history)
@@ -245,18 +293,11 @@ bt_status_t bt_api_history_read(const bt_api_history_t *history,
             status = add_response(&stored, items);
             bt_api_stored_fini(&stored);
         }
-        if (status == BT_ERR_NO_MEMORY) {
-            return bt_api_error_no_memory(error);
-        }
         if (status == BT_ERR_NOT_FOUND) { /* deleted meanwhile */
             return miss(object->id, error);
         }
         if (status != BT_OK) {
-            bt_api_error_set(error, 503, "previous_response_id",
-                             "a response of the conversation cannot be read: "
-                             "%s",
-                             bt_status_str(status));
-            return status;
+            return refuse_unreadable(status, error);
         }
     }
     bt_strbuf_puts(items, "]");

@@ -48,6 +48,12 @@ BT_MUST_CHECK bt_status_t bt_api_history_find(const bt_store_t *store,
                                               const char *space, const char *id,
                                               bt_api_history_t *history_p,
                                               bt_api_error_t *error_p);
+/** Finds them in the folders of all routers, instead; any thread. Parameters
+ *  and results are those of bt_api_history_find().
+ *  @retval BT_ERR_IO, BT_ERR_NO_MEMORY  error_p is filled: 503 */
+BT_MUST_CHECK bt_status_t bt_api_history_look_up(
+    bt_store_t *store, const char *space, const char *id, uint64_t now_us,
+    bt_api_history_t *history_p, bt_api_error_t *error_p);
 void bt_api_history_fini(bt_api_history_t *history);
 /** Reads the items of a conversation, the oldest first, as a list of JSON; any
  *  thread.

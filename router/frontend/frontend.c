@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
@@ -14,6 +15,8 @@
 #include "common/config/config.h"
 #include "router/frontend/watching.h"
 #include "router/frontend/weight_update.h"
+
+#define FOLDER_BYTES 256 /* name of a router's own folder */
 
 static bt_status_t open_models(bt_frontend_t *front)
 {
@@ -86,20 +89,37 @@ bt_store_config_t bt_frontend_store_config(const bt_config_t *config)
     };
 }
 
-/* Opens the store of responses: a folder of --store, or memory. */
+/* Writes the name of the router's folder in --response-store-dir: no other
+ * router has it. */
+static void name_own_folder(const bt_config_t *config, char name[FOLDER_BYTES])
+{
+    char host[HOST_NAME_MAX + 1] = "";
+
+    (void)gethostname(host, sizeof(host) - 1);
+    snprintf(name, FOLDER_BYTES, "%.128s@%s",
+             (config->name[0] != '\0') ? config->name : "router", host);
+}
+
+/* Opens the store of responses: a folder for all routers, one of --store, or
+ * memory. */
 static bt_status_t open_responses(bt_frontend_t *front)
 {
     const bt_config_t *config = front->config;
     bt_store_config_t store = bt_frontend_store_config(config);
     const uint64_t limit = config->response_store_limit_bytes;
+    char own_name[FOLDER_BYTES];
     char path[PATH_MAX] = "";
 
     if (limit == 0) {
         return BT_OK;
     }
-    if ((front->store != NULL) &&
-        ((size_t)snprintf(path, sizeof(path), "%s/" BT_STORE_RESPONSES,
-                          config->store) >= sizeof(path))) {
+    if (config->response_store_dir[0] != '\0') {
+        snprintf(path, sizeof(path), "%s", config->response_store_dir);
+        name_own_folder(config, own_name);
+        store.own_name = own_name;
+    } else if ((front->store != NULL) &&
+               ((size_t)snprintf(path, sizeof(path), "%s/" BT_STORE_RESPONSES,
+                                 config->store) >= sizeof(path))) {
         BT_LOG_ERROR("--store: the path is too long");
         return BT_ERR_TOO_LARGE;
     }

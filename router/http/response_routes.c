@@ -2,12 +2,13 @@
 /* /v1/responses/ID, as OpenAI has it: stored responses are read and deleted.
  *
  * A response of another tenant is answered like one that never was, by the same
- * look-up.
+ * look-up. Where routers share responses, it is found on the disk, by the pool.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "router/frontend/api_stored.h"
 #include "router/http/query.h"
@@ -21,14 +22,24 @@ typedef struct response_job {
     bt_pool_job_t job;
     bt_http_request_t *r; /* a reference */
     bt_store_t *store;
-    bt_stored_t *object; /* a reference */
+    bt_stored_t *object; /* a reference; NULL: to be looked up … */
+    char space[BT_STORE_SPACE_BYTES]; /* … in this space */
+    char id[BT_STORE_ID_BYTES];
     bt_account_t *account;
     bool is_list;
     bt_api_items_page_t page;
     bt_strbuf_t out;
     bt_status_t status;
+    bt_status_t (*run)(struct response_job *j);
     void (*then)(struct response_job *j);
 } response_job_t;
+
+/* What a route does with a response. */
+typedef struct action {
+    bt_status_t (*run)(response_job_t *j); /* NULL: nothing */
+    void (*then)(response_job_t *j);
+    bool removes;
+} action_t;
 
 /* @return NULL: there is none, and the request was refused */
 static bt_store_t *find_store(bt_http_request_t *r)
@@ -51,18 +62,6 @@ static void refuse_missing(bt_http_request_t *r, const char *id)
     bt_http_request_fail(r, &error);
 }
 
-/* @return NULL: there is none, and the request was refused */
-static bt_stored_t *find_response(bt_http_request_t *r, const bt_store_t *store)
-{
-    bt_stored_t *object = bt_store_find(store, BT_STORE_RESPONSE,
-                                        bt_request_space(&r->base), r->name);
-
-    if (object == NULL) {
-        refuse_missing(r, r->name);
-    }
-    return object;
-}
-
 /* ---- jobs ---- */
 
 static void job_done(bt_pool_job_t *job)
@@ -71,7 +70,9 @@ static void job_done(bt_pool_job_t *job)
     bt_http_request_t *r = j->r;
 
     if (bt_request_is_open(&r->base)) {
-        if (job->ran) {
+        if (job->ran && (j->status == BT_ERR_NOT_FOUND)) {
+            refuse_missing(r, j->id);
+        } else if (job->ran) {
             j->then(j);
         } else {
             bt_http_request_error(r, 503, NULL, "the server is stopping");
@@ -84,10 +85,23 @@ static void job_done(bt_pool_job_t *job)
     bt_request_unref(&r->base);
 }
 
-/* @param page  NULL: none is asked for */
+static void run_job(bt_pool_job_t *job)
+{
+    response_job_t *j = BT_CONTAINER_OF(job, response_job_t, job);
+
+    if (j->object == NULL) {
+        j->status = bt_store_look_up(j->store, BT_STORE_RESPONSE, j->space,
+                                     j->id, bt_unix_us(), &j->object);
+    }
+    if ((j->status == BT_OK) && (j->run != NULL)) {
+        j->status = j->run(j);
+    }
+}
+
+/* @param object  NULL: to be looked up
+ * @param page    NULL: none is asked for */
 static void post(bt_http_request_t *r, bt_store_t *store, bt_stored_t *object,
-                 const bt_api_items_page_t *page, void (*run)(bt_pool_job_t *),
-                 void (*then)(response_job_t *))
+                 const bt_api_items_page_t *page, const action_t *action)
 {
     response_job_t *j = bt_calloc(1, sizeof(*j));
 
@@ -98,7 +112,9 @@ static void post(bt_http_request_t *r, bt_store_t *store, bt_stored_t *object,
     (void)bt_request_ref(&r->base);
     j->r = r;
     j->store = store;
-    j->object = bt_stored_ref(object);
+    j->object = (object != NULL) ? bt_stored_ref(object) : NULL;
+    snprintf(j->space, sizeof(j->space), "%s", bt_request_space(&r->base));
+    snprintf(j->id, sizeof(j->id), "%s", r->name);
     j->is_list = page != NULL;
     if (page != NULL) {
         j->page = *page;
@@ -107,34 +123,54 @@ static void post(bt_http_request_t *r, bt_store_t *store, bt_stored_t *object,
     j->account = bt_work_account(&r->door->front->answers, r->base.tenant,
                                  &r->base.client);
     j->job.account = j->account;
-    j->job.run = run;
+    j->job.run = run_job;
     j->job.done = job_done;
-    j->then = then;
+    j->run = action->run;
+    j->then = action->then;
     bt_pool_post(r->door->front->pool, &j->job, BT_POOL_FILES);
+}
+
+/* Finds the response that the path names, and does what is asked of it. */
+static void act(bt_http_request_t *r, bt_store_t *store,
+                const bt_api_items_page_t *page, const action_t *action)
+{
+    bt_stored_t *object = bt_store_find(store, BT_STORE_RESPONSE,
+                                        bt_request_space(&r->base), r->name);
+    const bool is_shared = bt_store_is_shared(store);
+
+    if ((object == NULL) &&
+        (!is_shared || (strlen(r->name) >= BT_STORE_ID_BYTES))) {
+        refuse_missing(r, r->name);
+        return;
+    }
+    /* Another router may have deleted it: the disk knows. */
+    post(r, store, is_shared ? NULL : object, page, action);
+    if (action->removes && (object != NULL)) {
+        bt_store_remove(store, object);
+    }
 }
 
 /* ---- GET ---- */
 
-static void run_read(bt_pool_job_t *job)
+static bt_status_t read_response(response_job_t *j)
 {
-    response_job_t *j = BT_CONTAINER_OF(job, response_job_t, job);
     bt_api_stored_t stored;
+    bt_status_t status = bt_api_stored_read(j->store, j->object, &stored);
 
-    j->status = bt_api_stored_read(j->store, j->object, &stored);
-    if (j->status != BT_OK) {
-        return;
+    if (status != BT_OK) {
+        return status;
     }
     if (j->is_list) {
-        j->status =
+        status =
             bt_api_stored_put_items(&stored, j->object->id, &j->page, &j->out);
         /* Not to be taken for a response that was deleted meanwhile. */
-        j->status =
-            (j->status == BT_ERR_NOT_FOUND) ? BT_ERR_INVALID_PARAM : j->status;
+        status = (status == BT_ERR_NOT_FOUND) ? BT_ERR_INVALID_PARAM : status;
     } else {
         bt_strbuf_append(&j->out, stored.response, stored.response_bytes);
-        j->status = bt_strbuf_status(&j->out);
+        status = bt_strbuf_status(&j->out);
     }
     bt_api_stored_fini(&stored);
+    return status;
 }
 
 static void respond_read(response_job_t *j)
@@ -144,9 +180,6 @@ static void respond_read(response_job_t *j)
     switch (j->status) {
     case BT_OK:
         bt_http_request_respond_take(j->r, BT_JSON_TYPE, &j->out);
-        return;
-    case BT_ERR_NOT_FOUND:
-        refuse_missing(j->r, j->object->id);
         return;
     case BT_ERR_INVALID_PARAM:
         bt_http_request_error(j->r, 400, "after",
@@ -251,11 +284,9 @@ static bt_status_t read_query(const bt_http_request_t *r,
 
 /* ---- DELETE ---- */
 
-static void run_delete(bt_pool_job_t *job)
+static bt_status_t delete_response(response_job_t *j)
 {
-    response_job_t *j = BT_CONTAINER_OF(job, response_job_t, job);
-
-    j->status = bt_store_unlink(j->store, j->object);
+    return bt_store_unlink(j->store, j->object);
 }
 
 static void deleted(response_job_t *j)
@@ -278,58 +309,69 @@ static void deleted(response_job_t *j)
     bt_http_request_respond_json(j->r);
 }
 
-/* ---- the routes ---- */
-
-void bt_route_response(bt_http_request_t *r)
-{
-    bt_store_t *store = find_store(r);
-    bt_stored_t *object = (store != NULL) ? find_response(r, store) : NULL;
-    bt_api_error_t error = {0};
-
-    if (object == NULL) {
-        return;
-    }
-    if (bt_exchange_method(r->ex) == BT_HTTP_DELETE) {
-        (void)bt_stored_ref(object);
-        bt_store_remove(store, object);
-        post(r, store, object, NULL, run_delete, deleted);
-        bt_stored_unref(object);
-    } else if (read_query(r, NULL, &error) != BT_OK) {
-        bt_http_request_fail(r, &error);
-    } else {
-        post(r, store, object, NULL, run_read, respond_read);
-    }
-}
-
-void bt_route_response_items(bt_http_request_t *r)
-{
-    bt_store_t *store = find_store(r);
-    bt_stored_t *object = (store != NULL) ? find_response(r, store) : NULL;
-    bt_api_items_page_t page = {.limit = DEFAULT_ITEMS};
-    bt_api_error_t error = {0};
-
-    if (object == NULL) {
-        return;
-    }
-    if (read_query(r, &page, &error) != BT_OK) {
-        bt_http_request_fail(r, &error);
-    } else {
-        post(r, store, object, &page, run_read, respond_read);
-    }
-}
+/* ---- cancel ---- */
 
 /* All are over before they are stored. */
-void bt_route_response_cancel(bt_http_request_t *r)
+static void refuse_cancel(response_job_t *j)
 {
-    const bt_store_t *store = find_store(r);
     bt_api_error_t error = {0};
 
-    if ((store == NULL) || (find_response(r, store) == NULL)) {
+    if (j->status != BT_OK) {
+        respond_read(j);
         return;
     }
     (void)bt_api_error_invalid(&error, NULL,
                                "Cannot cancel a synchronous response: only "
                                "those in the background can be cancelled, and "
                                "there are none here.");
-    bt_http_request_fail(r, &error);
+    bt_http_request_fail(j->r, &error);
+}
+
+/* ---- the routes ---- */
+
+static const action_t reading = {.run = read_response, .then = respond_read};
+static const action_t deleting = {
+    .run = delete_response, .then = deleted, .removes = true};
+static const action_t cancelling = {.then = refuse_cancel};
+
+void bt_route_response(bt_http_request_t *r)
+{
+    bt_store_t *store = find_store(r);
+    bt_api_error_t error = {0};
+
+    if (store == NULL) {
+        return;
+    }
+    if (bt_exchange_method(r->ex) == BT_HTTP_DELETE) {
+        act(r, store, NULL, &deleting);
+    } else if (read_query(r, NULL, &error) != BT_OK) {
+        bt_http_request_fail(r, &error);
+    } else {
+        act(r, store, NULL, &reading);
+    }
+}
+
+void bt_route_response_items(bt_http_request_t *r)
+{
+    bt_store_t *store = find_store(r);
+    bt_api_items_page_t page = {.limit = DEFAULT_ITEMS};
+    bt_api_error_t error = {0};
+
+    if (store == NULL) {
+        return;
+    }
+    if (read_query(r, &page, &error) != BT_OK) {
+        bt_http_request_fail(r, &error);
+    } else {
+        act(r, store, &page, &reading);
+    }
+}
+
+void bt_route_response_cancel(bt_http_request_t *r)
+{
+    bt_store_t *store = find_store(r);
+
+    if (store != NULL) {
+        act(r, store, NULL, &cancelling);
+    }
 }

@@ -4,11 +4,14 @@
  *     parse ─▶ previous_response_id ─▶ chain found ─▶ read, parsed again ─▶ …
  *     (pool)        (event loop)                        (pool)
  *
+ * Where routers share responses, the chain is found on the disk, by the pool.
+ *
  * The body is parsed alone first, so that its errors name its own items.
  */
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "router/request/request_priv.h"
 
@@ -68,35 +71,50 @@ static void read_history(bt_request_t *r)
     bt_text_parsed(r);
 }
 
+/* Reads the responses that were found. */
+static void read_found(bt_request_t *r)
+{
+    const bool is_on_disk = !bt_store_is_in_memory(r->front->responses);
+
+    if (bt_request_open_account(r, r->body.cap + (size_t)r->history->bytes,
+                                &r->error) != BT_OK) {
+        bt_request_refuse_unparsed(r);
+        return;
+    }
+    r->work_bytes += (size_t)r->history->bytes;
+    r->queue = is_on_disk ? BT_POOL_FILES : bt_work_queue(r->work_bytes);
+    bt_request_step(r, run_read, read_history);
+}
+
+static bt_status_t run_look_up(bt_request_t *r)
+{
+    return bt_api_history_look_up(r->front->responses, bt_request_space(r),
+                                  r->rows[0].input->api.previous_id,
+                                  bt_unix_us(), r->history, &r->error);
+}
+
 bool bt_history_begin(bt_request_t *r)
 {
-    const bt_input_t *const in = r->rows[0].input;
-    const bool is_on_disk = !bt_store_is_in_memory(r->front->responses);
-    bt_status_t status = BT_ERR_NO_MEMORY;
+    bt_store_t *const responses = r->front->responses;
 
     if (r->history != NULL) {
         return false;
     }
+    r->is_inline = false;
     r->history = bt_calloc(1, sizeof(*r->history));
     if (r->history == NULL) {
         (void)bt_api_error_no_memory(&r->error);
-    } else {
-        status =
-            bt_api_history_find(r->front->responses, bt_request_space(r),
-                                in->api.previous_id, r->history, &r->error);
-    }
-    if (status == BT_OK) {
-        status = bt_request_open_account(
-            r, r->body.cap + (size_t)r->history->bytes, &r->error);
-    }
-    if (status != BT_OK) {
         bt_request_refuse_unparsed(r);
-        return true;
+    } else if (bt_store_is_shared(responses)) {
+        r->queue = BT_POOL_FILES;
+        bt_request_step(r, run_look_up, read_found);
+    } else if (bt_api_history_find(responses, bt_request_space(r),
+                                   r->rows[0].input->api.previous_id,
+                                   r->history, &r->error) != BT_OK) {
+        bt_request_refuse_unparsed(r);
+    } else {
+        read_found(r);
     }
-    r->is_inline = false;
-    r->work_bytes += (size_t)r->history->bytes;
-    r->queue = is_on_disk ? BT_POOL_FILES : bt_work_queue(r->work_bytes);
-    bt_request_step(r, run_read, read_history);
     return true;
 }
 
@@ -105,8 +123,9 @@ bool bt_history_begin(bt_request_t *r)
 bt_status_t bt_history_settle(bt_request_t *r, bt_api_request_t *api)
 {
     const bool is_asked = api->store == BT_API_STORE_YES;
-    const bool is_default = (api->store == BT_API_STORE_DEFAULT) &&
-                            (r->front->store != NULL) && !r->is_background;
+    const bool is_default =
+        (api->store == BT_API_STORE_DEFAULT) && (r->front->responses != NULL) &&
+        !bt_store_is_in_memory(r->front->responses) && !r->is_background;
 
     if ((api->input_json == NULL) || api->counts_only ||
         !(is_asked || is_default)) {

@@ -337,14 +337,14 @@ static bt_status_t read_head(const bt_store_folder_t *folder, const char *id,
     return decode_about(chunk, object, space);
 }
 
-bt_status_t bt_store_file_open(const bt_store_folder_t *folder, const char *id,
-                               int *fd_p, bt_stored_t *object,
+bt_status_t bt_store_file_open(const bt_store_folder_t *folder, int dir_fd,
+                               const char *id, int *fd_p, bt_stored_t *object,
                                char space[BT_STORE_SPACE_BYTES],
                                bt_store_chunk_t *chunk)
 {
     /* Not blocking: a pipe of this name has no writer. */
-    const int fd = openat(folder->dir_fd, id,
-                          O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int fd =
+        openat(dir_fd, id, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     bt_status_t status;
 
     if (fd < 0) {

@@ -339,6 +339,7 @@ bt_status_t bt_store_reader_open(const bt_store_t *store,
     char space[BT_STORE_SPACE_BYTES];
     bt_stored_t found = {0};
     bt_status_t status;
+    int dir_fd;
 
     if (reader == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -352,8 +353,15 @@ bt_status_t bt_store_reader_open(const bt_store_t *store,
         return BT_OK;
     }
     memcpy(reader->id, object->id, sizeof(reader->id));
-    status = bt_store_file_open(reader->folder, reader->id, &reader->fd, &found,
-                                space, &reader->chunk);
+    dir_fd = bt_store_open_holder(reader->folder, object->holder);
+    if (dir_fd < 0) {
+        status = (errno == ENOENT) ? BT_ERR_NOT_FOUND : BT_ERR_IO;
+        bt_free(reader);
+        return status;
+    }
+    status = bt_store_file_open(reader->folder, dir_fd, reader->id, &reader->fd,
+                                &found, space, &reader->chunk);
+    close(dir_fd);
     if (status != BT_OK) {
         bt_free(reader);
         return status;

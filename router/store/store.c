@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -18,8 +20,10 @@
 #include "common/base/text.h"
 #include "router/store/store_priv.h"
 
-#define LOCK   "lock"
-#define OPTION "--store"
+#define LOCK "lock"
+#define WHAT "store"
+/* Time between two looks at what other stores have left. */
+#define SWEEP_S 3600u
 
 /* ---- spaces ---- */
 
@@ -168,6 +172,7 @@ void bt_stored_unref(bt_stored_t *object)
     if ((object != NULL) && (--object->refs == 0)) {
         bt_free(object->label);
         bt_free(object->data);
+        bt_free(object->holder);
         bt_free(object);
     }
 }
@@ -278,9 +283,9 @@ bool bt_store_takes(const bt_store_t *store, uint64_t bytes)
 
 /* Removes an object's file and its journal's. @return false: errno has the
  * reason */
-static bool unlink_files(const bt_store_t *store, const bt_stored_t *object)
+static bool unlink_files(const bt_store_t *store, int dir_fd,
+                         const bt_stored_t *object)
 {
-    const int dir_fd = store->folder.dir_fd;
     char name[BT_STORE_NAME_BYTES];
 
     if (bt_store_is_in_memory(store)) {
@@ -293,12 +298,19 @@ static bool unlink_files(const bt_store_t *store, const bt_stored_t *object)
 
 bt_status_t bt_store_unlink(const bt_store_t *store, const bt_stored_t *object)
 {
-    const int dir_fd = store->folder.dir_fd;
+    bool ok;
+    int fd;
 
-    return (unlink_files(store, object) &&
-            ((dir_fd < 0) || (fsync(dir_fd) == 0)))
-               ? BT_OK
-               : BT_ERR_IO;
+    if (bt_store_is_in_memory(store)) {
+        return BT_OK;
+    }
+    fd = bt_store_open_holder(&store->folder, object->holder);
+    if (fd < 0) {
+        return BT_ERR_IO;
+    }
+    ok = unlink_files(store, fd, object) && (fsync(fd) == 0);
+    close(fd);
+    return ok ? BT_OK : BT_ERR_IO;
 }
 
 /* ---- expiry ---- */
@@ -318,10 +330,13 @@ static void remove_expired(bt_pool_job_t *job)
     bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
 
     BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &store->expired, link) {
-        if (!unlink_files(store, object)) {
-            BT_LOG_WARN(OPTION ": %s is over and cannot be removed: %m",
+        if (!unlink_files(store, store->folder.dir_fd, object)) {
+            BT_LOG_WARN(WHAT ": %s is over and cannot be removed: %m",
                         object->id);
         }
+    }
+    if (store->is_sweeping) {
+        bt_store_sweep(store, store->now_s);
     }
 }
 
@@ -330,7 +345,7 @@ static void removed_expired(bt_pool_job_t *job)
     bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
 
     free_all(&store->expired);
-    store->is_removing = false;
+    store->is_removing = store->is_sweeping = false;
 }
 
 /* Takes out what has expired. */
@@ -374,9 +389,14 @@ void bt_store_tick(bt_store_t *store, bt_pool_t *pool, uint64_t now_us)
     if (now_s >= store->look_s) {
         find_expired(store, now_s);
     }
+    if (bt_store_is_shared(store) && (now_s >= store->sweep_s)) {
+        store->is_sweeping = true;
+        store->now_s = now_s;
+        store->sweep_s = now_s + SWEEP_S;
+    }
     if (bt_store_is_in_memory(store)) {
         free_all(&store->expired);
-    } else if (!bt_list_empty(&store->expired)) {
+    } else if (!bt_list_empty(&store->expired) || store->is_sweeping) {
         store->is_removing = true;
         store->job.run = remove_expired;
         store->job.done = removed_expired;
@@ -393,7 +413,7 @@ static bt_status_t open_folder(const char *path, bool may_create, int *fd_p)
     int fd;
 
     if (may_create && (mkdir(path, 0700) != 0) && (errno != EEXIST)) {
-        BT_LOG_ERROR(OPTION " %s: cannot be created: %m", path);
+        BT_LOG_ERROR(WHAT " %s: cannot be created: %m", path);
         return BT_ERR_IO;
     }
     fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -403,19 +423,19 @@ static bt_status_t open_folder(const char *path, bool may_create, int *fd_p)
                                                        : BT_ERR_IO;
 
         if (may_create || (errno != ENOENT)) {
-            BT_LOG_ERROR(OPTION " %s: %m", path);
+            BT_LOG_ERROR(WHAT " %s: %m", path);
         }
         return status;
     }
     if (fstat(fd, &info) != 0) {
-        BT_LOG_ERROR(OPTION " %s: %m", path);
+        BT_LOG_ERROR(WHAT " %s: %m", path);
         close(fd);
         return BT_ERR_IO;
     }
     if ((info.st_uid != geteuid()) ||
         ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)) {
-        BT_LOG_ERROR(OPTION " %s: the folder must belong to this user and be "
-                            "closed to others (chmod 700)",
+        BT_LOG_ERROR(WHAT " %s: the folder must belong to this user and be "
+                          "closed to others (chmod 700)",
                      path);
         close(fd);
         return BT_ERR_UNAUTHORIZED;
@@ -424,16 +444,43 @@ static bt_status_t open_folder(const char *path, bool may_create, int *fd_p)
     return BT_OK;
 }
 
+/* Opens the shared folder, if there is one.
+ * @param [out] path  of the store's own folder */
+static bt_status_t open_shared(const bt_store_config_t *config,
+                               bt_store_folder_t *folder, char path[PATH_MAX])
+{
+    const char *const name = config->own_name;
+    const bool is_shared = name != NULL;
+
+    if ((size_t)snprintf(path, PATH_MAX, "%s%s%s", config->path,
+                         is_shared ? "/" : "",
+                         is_shared ? name : "") >= PATH_MAX) {
+        BT_LOG_ERROR(WHAT " %s: the path is too long", config->path);
+        return BT_ERR_TOO_LARGE;
+    }
+    if (!is_shared) {
+        return BT_OK;
+    }
+    if ((name[0] == '\0') || (name[0] == '.') || (strchr(name, '/') != NULL) ||
+        (strlen(name) >= sizeof(folder->own_name))) {
+        BT_LOG_ERROR(WHAT " %s: '%s' is no name of a folder", config->path,
+                     name);
+        return BT_ERR_INVALID_PARAM;
+    }
+    memcpy(folder->own_name, name, strlen(name) + 1);
+    return open_folder(config->path, true, &folder->shared_fd);
+}
+
 static bt_status_t lock_folder(bt_store_folder_t *folder, const char *path)
 {
     folder->lock_fd = openat(folder->dir_fd, LOCK,
                              O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (folder->lock_fd < 0) {
-        BT_LOG_ERROR(OPTION " %s: cannot be written: %m", path);
+        BT_LOG_ERROR(WHAT " %s: cannot be written: %m", path);
         return BT_ERR_IO;
     }
     if (flock(folder->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        BT_LOG_ERROR(OPTION " %s: %s", path,
+        BT_LOG_ERROR(WHAT " %s: %s", path,
                      (errno == EWOULDBLOCK) ? "another router has it"
                                             : "cannot be locked");
         return (errno == EWOULDBLOCK) ? BT_ERR_BUSY : BT_ERR_IO;
@@ -481,8 +528,8 @@ static bt_status_t scan_object(bt_store_t *store, const char *id, scan_t *scan)
                        sizeof(*scan->spaces))) {
         goto err_free;
     }
-    status = bt_store_file_open(&store->folder, id, &fd, object,
-                                scan->spaces[scan->n], scan->chunk);
+    status = bt_store_file_open(&store->folder, store->folder.dir_fd, id, &fd,
+                                object, scan->spaces[scan->n], scan->chunk);
     if (status != BT_OK) {
         goto err_free;
     }
@@ -499,10 +546,10 @@ err_free:
     return status;
 }
 
-/* True for the name of an id and an ending. @param [out] id  the id */
-static bool names_id(const char *name, size_t n, const char *ending,
-                     char id[BT_STORE_ID_BYTES])
+bool bt_store_names_id(const char *name, const char *ending,
+                       char id[BT_STORE_ID_BYTES])
 {
+    const size_t n = strlen(name);
     bt_store_kind_t kind;
 
     if (!bt_ends_with(name, ending) ||
@@ -522,7 +569,7 @@ static bt_status_t scan_journal(const bt_store_t *store, const char *name,
 
     if ((faccessat(dir_fd, id, F_OK, AT_SYMLINK_NOFOLLOW) != 0) &&
         (errno == ENOENT)) {
-        BT_LOG_INFO(OPTION ": the journal of %s is removed with it", id);
+        BT_LOG_INFO(WHAT ": the journal of %s is removed with it", id);
         (void)unlinkat(dir_fd, name, 0);
     }
     return BT_OK;
@@ -531,16 +578,15 @@ static bt_status_t scan_journal(const bt_store_t *store, const char *name,
 static bt_status_t scan_entry(bt_store_t *store, const char *name, scan_t *scan)
 {
     char id[BT_STORE_ID_BYTES] = "";
-    const size_t n = strlen(name);
     bt_store_kind_t kind;
     bt_status_t status;
 
-    if (names_id(name, n, BT_STORE_JOURNAL, id)) {
+    if (bt_store_names_id(name, BT_STORE_JOURNAL, id)) {
         return scan_journal(store, name, id);
     }
-    if (names_id(name, n, BT_STORE_PART, id) ||
-        names_id(name, n, BT_STORE_JOURNAL BT_STORE_PART, id)) {
-        BT_LOG_INFO(OPTION ": %s was not complete and is removed", id);
+    if (bt_store_names_id(name, BT_STORE_PART, id) ||
+        bt_store_names_id(name, BT_STORE_JOURNAL BT_STORE_PART, id)) {
+        BT_LOG_INFO(WHAT ": %s was not complete and is removed", id);
         (void)unlinkat(store->folder.dir_fd, name, 0);
         return BT_OK;
     }
@@ -555,7 +601,7 @@ static bt_status_t scan_entry(bt_store_t *store, const char *name, scan_t *scan)
     if ((status == BT_OK) || (status == BT_ERR_NO_MEMORY)) {
         return status;
     }
-    BT_LOG_WARN(OPTION ": %s is left alone: %s", name,
+    BT_LOG_WARN(WHAT ": %s is left alone: %s", name,
                 (status == BT_ERR_CORRUPT)
                     ? "it is damaged, or of another key (--store-key)"
                     : bt_status_str(status));
@@ -634,11 +680,11 @@ static bt_status_t read_folder(bt_store_t *store, const char *path)
     bt_free(scan.spaces);
     bt_free(scan.chunk);
     if (status != BT_OK) {
-        BT_LOG_ERROR(OPTION " %s cannot be read: %s", path,
+        BT_LOG_ERROR(WHAT " %s cannot be read: %s", path,
                      bt_status_str(status));
     } else {
-        BT_LOG_INFO(OPTION " %s: %u objects, %" PRIu64 " of %" PRIu64
-                           " MiB%s; %u other files are left alone",
+        BT_LOG_INFO(WHAT " %s: %u objects, %" PRIu64 " of %" PRIu64
+                         " MiB%s; %u other files are left alone",
                     path, store->n_objects, store->used_bytes >> 20,
                     store->limit_bytes >> 20,
                     store->folder.has_key ? ", sealed" : "", scan.n_others);
@@ -650,13 +696,15 @@ bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
                           bt_store_t **store_p)
 {
     bt_store_t *store = bt_calloc(1, sizeof(*store));
+    char path[PATH_MAX];
     bt_status_t status;
 
     if (store == NULL) {
-        BT_LOG_ERROR(OPTION ": out of memory");
+        BT_LOG_ERROR(WHAT ": out of memory");
         return BT_ERR_NO_MEMORY;
     }
     store->folder.dir_fd = store->folder.lock_fd = -1;
+    store->folder.shared_fd = -1;
     store->limit_bytes = config->limit_bytes;
     store->space_bytes = config->space_bytes;
     store->ttl_s = config->ttl_s;
@@ -671,7 +719,7 @@ bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
     bt_list_init(&store->evicted);
     store->buckets = bt_calloc(BT_STORE_MAX_OBJECTS, sizeof(*store->buckets));
     if (store->buckets == NULL) {
-        BT_LOG_ERROR(OPTION ": out of memory");
+        BT_LOG_ERROR(WHAT ": out of memory");
         status = BT_ERR_NO_MEMORY;
         goto err_close;
     }
@@ -681,10 +729,10 @@ bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
         return BT_OK;
     }
     if ((status = read_key(config, &store->folder)) != BT_OK ||
-        (status = open_folder(config->path, true, &store->folder.dir_fd)) !=
-            BT_OK ||
-        (status = lock_folder(&store->folder, config->path)) != BT_OK ||
-        (status = read_folder(store, config->path)) != BT_OK) {
+        (status = open_shared(config, &store->folder, path)) != BT_OK ||
+        (status = open_folder(path, true, &store->folder.dir_fd)) != BT_OK ||
+        (status = lock_folder(&store->folder, path)) != BT_OK ||
+        (status = read_folder(store, path)) != BT_OK) {
         goto err_close;
     }
     *store_p = store;
@@ -718,7 +766,8 @@ void bt_store_close(bt_store_t *store)
     }
     BT_ASSERT(store->n_puts == 0);
     BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &store->evicted, link) {
-        (void)unlink_files(store, object); /* else it expires */
+        (void)unlink_files(store, store->folder.dir_fd,
+                           object); /* else it expires */
     }
     free_all(&store->evicted);
     free_all(&store->expired);
@@ -734,6 +783,9 @@ void bt_store_close(bt_store_t *store)
     }
     if (store->folder.dir_fd >= 0) {
         close(store->folder.dir_fd);
+    }
+    if (store->folder.shared_fd >= 0) {
+        close(store->folder.shared_fd);
     }
     bt_key_wipe(store->folder.key, sizeof(store->folder.key));
     bt_free(store->buckets);

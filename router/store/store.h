@@ -26,6 +26,16 @@
  * A store without a folder has its objects in memory, and none once it is
  * closed; all functions are the same, but it has no journals.
  *
+ * Stores of several processes can share a folder, in which each has one of its
+ * own, with its own lock, limits and index:
+ *
+ *     shared folder ─┬─ own folder of store A: lock, objects
+ *                    └─ own folder of store B: lock, objects
+ *
+ * The objects of all of them are found on the disk by bt_store_look_up(), and
+ * can be read and unlinked from each. Only its own store expires an object;
+ * those whose store does not run any more are removed once they have expired.
+ *
  * Threads: one owns the store and calls all functions, except those that are
  *          marked "any thread", which access files and may block.
  */
@@ -73,6 +83,8 @@ typedef enum bt_store_kind {
 typedef struct bt_store_config {
     const char *path;         /**< folder; created if its parent exists; "": in
                                    memory */
+    const char *own_name;     /**< name of the store's folder in a shared one;
+                                   NULL: the folder is not shared */
     const char *key_path;     /**< key file (common/crypt/key.h); "": none */
     const char *munge_socket; /**< for a key that is a credential */
     uint64_t limit_bytes;     /**< limit on all objects */
@@ -104,6 +116,8 @@ typedef struct bt_stored {
     char *label; /**< owned: what its kind adds, up to BT_STORE_LABEL_BYTES */
     uint64_t head_bytes; /**< bytes of the file before the object */
     char *data;          /**< owned: the bytes, in memory; NULL: on disk */
+    char *holder;        /**< owned: name of the own folder of the store that
+                              has it; NULL: found in the index */
 } bt_stored_t;
 
 /**
@@ -155,7 +169,21 @@ void bt_store_evict(bt_store_t *store, bt_stored_t *object);
 bool bt_store_takes(const bt_store_t *store, uint64_t bytes);
 /** True when the objects are in memory. */
 bool bt_store_is_in_memory(const bt_store_t *store);
-/** Removes the file of an object for good, of one that is removed or hidden;
+/** True when the store's folder is in a shared one. */
+bool bt_store_is_shared(const bt_store_t *store);
+/** Finds an object of any store of the shared folder, this one included, on the
+ *  disk; any thread. Costs a search in the folder of each store.
+ *  @param [out] object_p  a reference; the object is in no index
+ *  @retval BT_ERR_NOT_FOUND  this space has none of this kind and id, or it has
+ *      expired, is damaged, or is of another key
+ *  @retval BT_ERR_IO, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_store_look_up(bt_store_t *store,
+                                           bt_store_kind_t kind,
+                                           const char *space, const char *id,
+                                           uint64_t now_us,
+                                           bt_stored_t **object_p);
+/** Removes the file of an object for good, of one that is removed, hidden or
+ *  looked up;
  *  any thread.
  *  @retval BT_ERR_IO  errno has the reason; it may be there, or come back when
  *      the store is opened again */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file store_priv.h
  *
- * Shared by the files of the store only: store.c (folder and index), put.c (one
+ * Used by the files of the store only: store.c (folder and index), put.c (one
  * object written, one read), journal.c (records), object_file.c (the form of
- * their files).
+ * their files), shared.c (folders of other stores).
  */
 #ifndef BT_ROUTER_STORE_STORE_PRIV_H
 #define BT_ROUTER_STORE_STORE_PRIV_H
+
+#include <stdatomic.h>
 
 #include "common/crypt/key.h"
 #include "router/store/store.h"
@@ -14,6 +16,8 @@
 #define BT_STORE_PART       ".part" /* end of the name of a file that is written */
 #define BT_STORE_JOURNAL    ".journal"
 #define BT_STORE_NAME_BYTES (BT_STORE_ID_BYTES + 16)
+#define BT_STORE_FOLDER_BYTES \
+    256 /* own folder of a store, with the zero byte */
 
 struct bt_store_space {
     bt_list_t link;    /* in store->spaces */
@@ -26,6 +30,8 @@ struct bt_store_space {
 /* Folder and key of a store. They never change, so any thread reads them. */
 typedef struct bt_store_folder {
     int dir_fd, lock_fd; /* owned; -1: in memory */
+    int shared_fd;       /* owned: the shared folder; -1: there is none */
+    char own_name[BT_STORE_FOLDER_BYTES]; /* of dir_fd in the shared folder */
     bool has_key;
     uint8_t key[BT_KEY_BYTES];
 } bt_store_folder_t;
@@ -53,6 +59,11 @@ struct bt_store {
         void (*fn)(void *ctx, bt_stored_t *object);
         void *ctx;
     } on_remove[BT_STORE_N_KINDS];
+    /* With a shared folder: what stores that do not run have left there. */
+    bool is_sweeping;      /* the job does this, too … */
+    uint64_t now_s;        /* … as of this time */
+    uint64_t sweep_s;      /* when it is due */
+    atomic_bool was_noted; /* an object that cannot be read was logged */
 };
 
 /* ---- object_file.c: header and chunks ---- */
@@ -97,12 +108,12 @@ BT_MUST_CHECK bt_status_t bt_store_write_all(int fd, const void *data,
 /* Encodes kind, times, space and label of an object as a chunk's data. */
 void bt_store_about_encode(const bt_stored_t *object, const char *space,
                            bt_store_chunk_t *chunk);
-/* Reads header and description of a file, and its length.
+/* Reads header and description of a file of a folder, and its length.
  * @param [out] object  kind, times, bytes, label (owned), head_bytes
  * @retval BT_ERR_CORRUPT, BT_ERR_IO, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_store_file_open(const bt_store_folder_t *folder,
-                                             const char *id, int *fd_p,
-                                             bt_stored_t *object,
+                                             int dir_fd, const char *id,
+                                             int *fd_p, bt_stored_t *object,
                                              char space[BT_STORE_SPACE_BYTES],
                                              bt_store_chunk_t *chunk);
 
@@ -112,7 +123,20 @@ BT_MUST_CHECK bt_status_t bt_store_file_open(const bt_store_folder_t *folder,
 void bt_store_journal_name(const char *id, const char *ending,
                            char name[BT_STORE_NAME_BYTES]);
 
+/* ---- shared.c ---- */
+
+/* Opens the folder that an object is in. @param holder  NULL: the store's own
+ * @return -1: errno has the reason */
+int bt_store_open_holder(const bt_store_folder_t *folder, const char *holder);
+/* Removes files of other stores that have expired, or that were never
+ * completed. */
+void bt_store_sweep(bt_store_t *store, uint64_t now_s);
+
 /* ---- store.c ---- */
+
+/* True for the name of an id and an ending. @param [out] id  the id */
+bool bt_store_names_id(const char *name, const char *ending,
+                       char id[BT_STORE_ID_BYTES]);
 
 /* Bytes below a limit. */
 static inline uint64_t bt_store_headroom(uint64_t limit, uint64_t used)

@@ -303,6 +303,7 @@ static const char *api_keys = "";
 static const char *tenant_header = "";
 static const char *store_path = "";
 static uint64_t store_limit = 1u << 20;
+static const char *response_dir = "";
 static uint64_t response_limit = 0; /* no response is stored */
 static const char *template_option = "chatml";
 /* On a slow machine any text would go to the pool now and then. */
@@ -399,6 +400,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.munge_socket = "";
     w->config.store_limit_bytes = store_limit;
     w->config.store_ttl_s = 2592000;
+    w->config.response_store_dir = response_dir;
     w->config.response_store_limit_bytes = response_limit;
     w->config.response_store_ttl_s = 86400;
     w->config.vertex_health_route = "";

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file stored_fixture.h  Responses that are stored, in memory or on disk. */
+/** @file stored_fixture.h  Responses that are stored: in memory, on disk, or in
+ * a folder that routers share. */
 #ifndef BT_TESTS_UNIT_ROUTER_STORED_FIXTURE_H
 #define BT_TESTS_UNIT_ROUTER_STORED_FIXTURE_H
 
 #include "tests/unit/router/request_fixture.h"
 
 #include <dirent.h>
+#include <limits.h>
+#include <unistd.h>
 
 #define RESPONSES "/v1/responses"
 #define ID_BYTES  64
@@ -13,13 +16,16 @@
 static char folder[64];
 static uint32_t n_answered; /* requests of this world that were answered */
 
-static inline void open_stored(world_t *w, bool is_on_disk)
+enum { IN_MEMORY, ON_DISK, SHARED, N_PLACES };
+
+static inline void open_stored(world_t *w, int place)
 {
     folder[0] = '\0';
-    if (is_on_disk) {
+    if (place != IN_MEMORY) {
         snprintf(folder, sizeof(folder), "/tmp/baton-stored-XXXXXX");
         assert_non_null(mkdtemp(folder));
-        store_path = folder;
+        store_path = (place == ON_DISK) ? folder : "";
+        response_dir = (place == SHARED) ? folder : "";
     }
     response_limit = (response_limit > 0) ? response_limit : 1u << 20;
     n_answered = 0;
@@ -36,6 +42,7 @@ static inline void close_stored(world_t *w)
         assert_int_equal(system(command), 0);
     }
     store_path = "";
+    response_dir = "";
     response_limit = 0;
     api_keys = "";
 }
@@ -110,15 +117,29 @@ keep_as(world_t *w, const char *key, const char *more, const char *text,
     assert_int_equal(strlen(id), 5 + 32);
 }
 
+#define STORED_PATH_BYTES (160 + HOST_NAME_MAX)
+
+/* Writes the path of a response's file; "": the path of their folder. */
+static inline void __attribute__((unused))
+stored_path(const char *id, char path[STORED_PATH_BYTES])
+{
+    const bool is_shared = response_dir[0] != '\0';
+    char host[HOST_NAME_MAX + 1] = "";
+
+    assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
+    snprintf(path, STORED_PATH_BYTES, "%s/%s%s/%.63s", folder,
+             is_shared ? "router@" : "responses", is_shared ? host : "", id);
+}
+
 /* Counts the responses on disk. */
 static inline unsigned __attribute__((unused)) responses_on_disk(void)
 {
-    char path[96];
+    char path[STORED_PATH_BYTES];
     DIR *dir;
     const struct dirent *entry;
     unsigned n = 0;
 
-    snprintf(path, sizeof(path), "%s/responses", folder);
+    stored_path("", path);
     dir = opendir(path);
     assert_non_null(dir);
     while ((entry = readdir(dir)) != NULL) {

@@ -22,11 +22,11 @@ static void stream_ends_once_its_response_is_stored(void **state)
     const char *at;
 
     (void)state;
-    for (int on_disk = 0; on_disk < 2; on_disk++) {
-        open_stored(w, on_disk);
+    for (int place = 0; place < N_PLACES; place++) {
+        open_stored(w, place);
         post(w, &ex, RESPONSES, STREAMED);
         answer(w, 0, "okX", BT_FINISH_STOP);
-        if (on_disk) { /* the file is written by the pool */
+        if (place != IN_MEMORY) { /* the file is written by the pool */
             assert_int_equal(ex.n_ends, 0);
             assert_null(strstr(ex.out, "response.completed"));
         }
@@ -58,7 +58,7 @@ static void stream_equals_one_that_is_not_stored(void **state)
     bt_exchange_t ex;
 
     (void)state;
-    open_stored(w, false);
+    open_stored(w, IN_MEMORY);
     for (uint32_t i = 0; i < 2; i++) {
         post(w, &ex, RESPONSES, bodies[i]);
         answer(w, i, "okX", BT_FINISH_STOP);
@@ -83,7 +83,7 @@ static void response_without_room_says_that_it_is_not_stored(void **state)
 
     (void)state;
     response_limit = 4096 + 100; /* the input fits, the response does not */
-    open_stored(w, false);
+    open_stored(w, IN_MEMORY);
     for (uint32_t i = 0; i < 2; i++) {
         post(w, &ex, RESPONSES, bodies[i]);
         answer(w, i, "okX", BT_FINISH_STOP);
@@ -114,7 +114,7 @@ static void response_that_cannot_be_written_fails(void **state)
     bt_exchange_t ex;
 
     (void)state;
-    open_stored(w, true);
+    open_stored(w, ON_DISK);
     snprintf(command, sizeof(command), "rm -rf %s/responses", folder);
     assert_int_equal(system(command), 0);
     for (uint32_t i = 0; i < 2; i++) {
@@ -138,7 +138,7 @@ static void client_that_leaves_breaks_nothing(void **state)
     bt_exchange_t ex;
 
     (void)state;
-    open_stored(w, true);
+    open_stored(w, ON_DISK);
     for (uint32_t i = 0; i < 2; i++) {
         post(w, &ex, RESPONSES, bodies[i]);
         answer(w, i, "okX", BT_FINISH_STOP);
@@ -157,7 +157,7 @@ static void server_that_stops_answers(void **state)
     bt_exchange_t ex;
 
     (void)state;
-    open_stored(w, true);
+    open_stored(w, ON_DISK);
     post(w, &ex, RESPONSES, "{\"input\":\"Hi\",\"store\":true}");
     answer(w, 0, "okX", BT_FINISH_STOP);
     close_stored(w);

@@ -17,8 +17,8 @@ static void response_is_read_and_deleted(void **state)
     bt_exchange_t ex;
 
     (void)state;
-    for (int on_disk = 0; on_disk < 2; on_disk++) {
-        open_stored(w, on_disk);
+    for (int place = 0; place < N_PLACES; place++) {
+        open_stored(w, place);
         respond_as(w, &ex, NULL, "{\"store\":true,\"input\":\"Hi\"}", "yesX");
         assert_int_equal(ex.status, 200);
         has(&ex, "\"text\":\"yes\"");
@@ -52,7 +52,7 @@ static void response_is_read_and_deleted(void **state)
             has(&ex, said);
             has(&ex, "\"type\":\"invalid_request_error\"");
         }
-        if (on_disk) {
+        if (place != IN_MEMORY) {
             assert_int_equal(responses_on_disk(), 0);
         }
         close_stored(w);
@@ -79,7 +79,7 @@ static void response_cannot_be_cancelled_or_streamed(void **state)
     bt_exchange_t ex;
 
     (void)state;
-    open_stored(w, false);
+    open_stored(w, IN_MEMORY);
     keep_as(w, NULL, ",\"input\":\"Hi\"", "yesX", id);
     path_of(id, "/cancel", path);
     call_as(w, &ex, BT_HTTP_POST, NULL, path, NULL);
@@ -126,7 +126,7 @@ static void input_items_are_listed_in_pages(void **state)
     bt_exchange_t ex;
 
     (void)state;
-    open_stored(w, false);
+    open_stored(w, IN_MEMORY);
     keep_as(w, NULL, input, "yesX", id);
     path_of(id, "/input_items", path);
     call_as(w, &ex, BT_HTTP_GET, NULL, path, "order=asc");
@@ -215,9 +215,9 @@ static void tenant_never_sees_responses_of_another(void **state)
     assert_int_equal(write(fd, keys, sizeof(keys) - 1),
                      (ssize_t)sizeof(keys) - 1);
     close(fd);
-    for (int on_disk = 0; on_disk < 2; on_disk++) {
+    for (int place = 0; place < N_PLACES; place++) {
         api_keys = keys_path;
-        open_stored(w, on_disk);
+        open_stored(w, place);
         keep_as(w, "first-key", ",\"input\":\"secret\"", "yesX", id);
         for (size_t i = 0; i < BT_ARRAY_LEN(calls); i++) {
             path_of(id, calls[i].end, path);
@@ -253,7 +253,7 @@ static void responses_on_disk_outlive_the_server(void **state)
     bt_exchange_t ex;
 
     (void)state;
-    open_stored(w, true);
+    open_stored(w, ON_DISK);
     /* With a folder, one that does not say store is stored, too. */
     respond_as(w, &ex, NULL, "{\"input\":\"Hi\"}", "yesX");
     has(&ex, "\"store\":true,");
@@ -268,13 +268,39 @@ static void responses_on_disk_outlive_the_server(void **state)
     assert_string_equal(ex.out, said);
     close_stored(w);
     /* In memory, one that does not say store is not. */
-    open_stored(w, false);
+    open_stored(w, IN_MEMORY);
     respond_as(w, &ex, NULL, "{\"input\":\"Hi\"}", "yesX");
     has(&ex, "\"store\":false,");
     id_from(&ex, id);
     path_of(id, "", path);
     call_as(w, &ex, BT_HTTP_GET, NULL, path, NULL);
     assert_int_equal(ex.status, 404);
+    close_stored(w);
+}
+
+/* Another router deletes its file. */
+static void response_whose_file_is_gone_was_never_there(void **state)
+{
+    static const char *const ends[] = {"", "/input_items", "/cancel", ""};
+    world_t *w = &world;
+    char id[ID_BYTES], path[128], file[STORED_PATH_BYTES];
+    bt_exchange_t ex;
+
+    (void)state;
+    open_stored(w, SHARED);
+    keep_as(w, NULL, ",\"input\":\"Hi\"", "yesX", id);
+    stored_path(id, file);
+    assert_int_equal(unlink(file), 0);
+    for (size_t i = 0; i < BT_ARRAY_LEN(ends); i++) {
+        path_of(id, ends[i], path);
+        call_as(w, &ex,
+                (i == 3)   ? BT_HTTP_DELETE
+                : (i == 2) ? BT_HTTP_POST
+                           : BT_HTTP_GET,
+                NULL, path, NULL);
+        assert_int_equal(ex.status, 404);
+        has(&ex, "not found.");
+    }
     close_stored(w);
 }
 
@@ -287,18 +313,22 @@ static void oldest_responses_make_room(void **state)
     (void)state;
     /* Each counts 4 KiB and some 800 bytes: two fit. */
     response_limit = 2 * (4096 + 1200);
-    for (int on_disk = 0; on_disk < 2; on_disk++) {
+    for (int place = 0; place < N_PLACES; place++) {
         response_limit = 2 * (4096 + 1200);
-        open_stored(w, on_disk);
+        open_stored(w, place);
         for (int i = 0; i < 3; i++) {
             keep_as(w, NULL, ",\"input\":\"Hi\"", "yesX", ids[i]);
+        }
+        if (place == SHARED) { /* files go at the next tick */
+            bt_frontend_tick(&w->front, bt_now_us());
+            drain_pool(w);
         }
         for (int i = 0; i < 3; i++) {
             path_of(ids[i], "", path);
             call_as(w, &ex, BT_HTTP_GET, NULL, path, NULL);
             assert_int_equal(ex.status, (i == 0) ? 404 : 200);
         }
-        if (on_disk) { /* the file goes at the next tick */
+        if (place != IN_MEMORY) {
             bt_frontend_tick(&w->front, bt_now_us());
             drain_pool(w);
             assert_int_equal(responses_on_disk(), 2);
@@ -336,6 +366,7 @@ int main(void)
         BT_TEST(input_items_are_listed_in_pages),
         BT_TEST(tenant_never_sees_responses_of_another),
         BT_TEST(responses_on_disk_outlive_the_server),
+        BT_TEST(response_whose_file_is_gone_was_never_there),
         BT_TEST(oldest_responses_make_room),
         BT_TEST(server_without_stored_responses_names_the_option),
     };

@@ -33,8 +33,8 @@ static void conversation_equals_the_same_given_whole(void **state)
     char whole[256];
 
     (void)state;
-    for (int on_disk = 0; on_disk < 2; on_disk++) {
-        open_stored(w, on_disk);
+    for (int place = 0; place < N_PLACES; place++) {
+        open_stored(w, place);
         keep_as(w, NULL, ",\"input\":\"q\",\"instructions\":\"once\"", "yX", a);
         snprintf(more, sizeof(more),
                  ",\"previous_response_id\":\"%s\",\"input\":[{\"role\":"
@@ -66,7 +66,7 @@ static void answer_names_what_it_continues(void **state)
     bt_exchange_t ex;
 
     (void)state;
-    open_stored(w, false);
+    open_stored(w, IN_MEMORY);
     keep_as(w, NULL, ",\"input\":\"q\"", "yX", a);
     snprintf(body, sizeof(body),
              "{\"previous_response_id\":\"%s\",\"input\":\"s\"}", a);
@@ -104,7 +104,7 @@ static void calls_join_the_message_before_them(void **state)
     char a[ID_BYTES], body[1024];
 
     (void)state;
-    open_stored(w, false);
+    open_stored(w, IN_MEMORY);
     keep_as(w, NULL, ",\"input\":\"q\"", "yX", a);
     snprintf(body, sizeof(body),
              "{\"previous_response_id\":\"%s\",\"input\":[%s,%s]}", a, call,
@@ -119,15 +119,14 @@ static void calls_join_the_message_before_them(void **state)
     close_stored(w);
 }
 
-static void chain_that_lost_a_response_is_refused(void **state)
+static void chain_that_lost_a_response(int place)
 {
     world_t *w = &world;
     char a[ID_BYTES], b[ID_BYTES], more[256], body[256], part[512];
-    char path[128];
+    char path[128], file[STORED_PATH_BYTES];
     bt_exchange_t ex;
 
-    (void)state;
-    open_stored(w, true);
+    open_stored(w, place);
     keep_as(w, NULL, ",\"input\":\"q\"", "yX", a);
     snprintf(more, sizeof(more),
              ",\"previous_response_id\":\"%s\",\"input\":\"r\"", a);
@@ -152,8 +151,8 @@ static void chain_that_lost_a_response_is_refused(void **state)
     assert_int_equal(ex.status, 200);
     /* A file that is gone while it is used. */
     keep_as(w, NULL, ",\"input\":\"q\"", "yX", a);
-    snprintf(more, sizeof(more), "%s/responses/%s", folder, a);
-    assert_int_equal(unlink(more), 0);
+    stored_path(a, file);
+    assert_int_equal(unlink(file), 0);
     snprintf(body, sizeof(body),
              "{\"previous_response_id\":\"%s\",\"input\":\"s\"}", a);
     respond_as(w, &ex, NULL, body, "zX");
@@ -161,6 +160,13 @@ static void chain_that_lost_a_response_is_refused(void **state)
     has(&ex, "previous_response_not_found");
     assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
     close_stored(w);
+}
+
+static void chain_that_lost_a_response_is_refused(void **state)
+{
+    (void)state;
+    chain_that_lost_a_response(ON_DISK);
+    chain_that_lost_a_response(SHARED);
 }
 
 static void values_are_checked(void **state)
@@ -190,7 +196,7 @@ static void values_are_checked(void **state)
     char body[256];
 
     (void)state;
-    open_stored(w, false);
+    open_stored(w, IN_MEMORY);
     for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
         snprintf(body, sizeof(body), "{\"input\":\"a\",%s}", cases[i].members);
         refused(w, RESPONSES, body, 400, cases[i].part);
@@ -205,7 +211,7 @@ static void errors_name_items_of_the_body(void **state)
     char a[ID_BYTES], body[512];
 
     (void)state;
-    open_stored(w, false);
+    open_stored(w, IN_MEMORY);
     keep_as(w, NULL, ",\"input\":\"q\"", "yX", a);
     snprintf(body, sizeof(body),
              "{\"previous_response_id\":\"%s\",\"input\":[{\"role\":\"user\","

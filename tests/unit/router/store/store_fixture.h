@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,16 @@ read_bytes(const folder_t *f, const bt_stored_t *object, size_t *n_p)
     }
     bt_store_reader_close(reader);
     return status;
+}
+
+static __attribute__((unused)) void wait_for_pool(bt_pool_t *pool)
+{
+    while (bt_pool_n_jobs(pool) > 0) {
+        struct pollfd at = {.fd = bt_pool_fd(pool), .events = POLLIN};
+
+        (void)poll(&at, 1, -1);
+        (void)bt_pool_next(pool);
+    }
 }
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/router/store/store_fixture.h"
 
-#include <poll.h>
 #include <sys/resource.h>
 
 static void objects_are_there_after_reopening(void **state)
@@ -195,16 +194,6 @@ static void removed_object_is_gone(void **state)
     assert_int_equal(read_bytes(&f, object, &n), BT_ERR_NOT_FOUND);
     bt_stored_unref(object);
     folder_fini(&f);
-}
-
-static void wait_for_pool(bt_pool_t *pool)
-{
-    while (bt_pool_n_jobs(pool) > 0) {
-        struct pollfd at = {.fd = bt_pool_fd(pool), .events = POLLIN};
-
-        (void)poll(&at, 1, -1);
-        (void)bt_pool_next(pool);
-    }
 }
 
 static void expired_objects_leave_by_the_pool(void **state)
