@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stored responses: a conversation goes on after the router was killed, is closed to other tenants, bounded, and part of
 no log."""
+import http.client
 import json
 import os
+import random
+import signal
+import socket
+import stat
 import tempfile
+import threading
 
 from harness import Cluster, small_model, wait_until
 from test_store import killed_router
@@ -55,19 +61,125 @@ def test_conversation_goes_on_after_a_kill():
             assert names == sorted([second["id"], third["id"]]), names
 
 
+class Storing(threading.Thread):
+    """Stores long responses, one after the other, until the router is gone; `kept` has those whose end came."""
+
+    def __init__(self, c, n_bytes, stream):
+        super().__init__(daemon=True)
+        self.address, self.stream, self.kept, self.begun = c.http, stream, [], 0
+        # Reasoning of another server's is kept with the input, and no part of the prompt.
+        self.input = [{"type": "reasoning", "summary": [], "encrypted_content": "x" * n_bytes}, {"role": "user", "content": "Once"}]
+        self.start()
+
+    def post(self):
+        connection = http.client.HTTPConnection(*self.address, timeout=60)
+        try:
+            connection.request("POST", "/v1/responses", json.dumps(dict(
+                input=self.input, max_output_tokens=2, temperature=0, stream=self.stream)))
+            self.begun += 1
+            answer = connection.getresponse()
+            data = answer.read().decode()
+            assert answer.status == 200, data
+        finally:
+            connection.close()
+        if not self.stream:
+            return json.loads(data)
+        events = [json.loads(line[6:]) for line in data.split("\n") if line.startswith("data: {")]
+        assert events[-1]["type"] in ("response.completed", "response.incomplete"), data
+        return events[-1]["response"]
+
+    def run(self):
+        try:
+            while True:
+                self.kept.append(self.post())
+        except (OSError, http.client.HTTPException, IndexError):
+            pass  # the kill
+
+
 def test_responses_that_a_kill_interrupts_are_whole_or_gone():
+    """kill -9 at any moment of the writing, which never ends: what was answered is there, and nothing is torn."""
     with tempfile.TemporaryDirectory() as d:
-        folder = os.path.join(d, "store")
-        with Cluster(small_model(d), router_args=["--store", folder]) as c:
-            for round_ in range(4):
-                kept = [create(c, f"{round_} {i}") for i in range(5)]
-                part = os.path.join(folder, "responses", f"resp_{round_:032x}.part")
-                with open(part, "wb") as f:  # as a kill leaves it
-                    f.write(b"BTSTORE\1")
+        folder, key = os.path.join(d, "store", "responses"), os.path.join(d, "key")
+        with open(key, "w", encoding="ascii", opener=lambda p, f: os.open(p, f, 0o600)) as f:
+            f.write("a key of more than sixteen bytes")
+        with Cluster(small_model(d), router_args=["--store", os.path.join(d, "store"), "--store-key", key, "--max-body-bytes", "8m",
+                                                  "--response-store-limit", "2g"]) as c:
+            kept, draw, n_parts = [], random.Random(5), 0
+            for round_ in range(8):
+                storing = [Storing(c, n, stream) for n, stream in ((0, False), (300000, True), (2000000, False))]
+                wait_until("all have stored one", lambda: all(s.kept for s in storing) or not all(s.is_alive() for s in storing))
+                # Some at the first write that is seen, some at any time.
+                wanted = sum(s.begun for s in storing) + draw.randrange(6)
+                wait_until("it is time", lambda: sum(s.begun for s in storing) >= wanted if round_ % 2 else
+                           any(n.endswith(".part") for n in os.listdir(folder)))
+                c.router.kill(signal.SIGKILL)
+                c.router.popen.wait()
+                for s in storing:
+                    s.join()
+                    kept += s.kept
+                n_parts += any(n.endswith(".part") for n in os.listdir(folder))
                 killed_router(c)
-                assert not os.path.exists(part)
-                for response in kept:
-                    assert ask(c, "GET", f"/{response['id']}") == (200, response)
+                names = [n for n in os.listdir(folder) if n != "lock"]
+                assert not [n for n in names if n.endswith(".part")], names
+                assert {r["id"] for r in kept} <= set(names), (len(kept), len(names))
+                assert c.metrics()['baton_store_objects{kind="response"}'] == len(names)
+                for name in names:
+                    assert ask(c, "GET", "/" + name)[0] == 200, name
+                    assert stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode) == 0o600
+            assert n_parts > 0, "no kill has met a write"
+            for response in kept:
+                assert ask(c, "GET", "/" + response["id"]) == (200, response)
+            longest = ask(c, "GET", f"/{kept[-1]['id']}/input_items?order=asc")[1]["data"]
+            assert len(longest[0]["encrypted_content"]) == 2000000 and "xxxx" not in c.logs()
+            # Nothing of them can be read from the disk, nor by a router with another key, which leaves them alone.
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as f:
+                    data = f.read()
+                assert b"xxxx" not in data and b"Once" not in data, name
+            with open(key, "w", encoding="ascii") as f:
+                f.write("another key of more than sixteen bytes")
+            killed_router(c)
+            assert ask(c, "GET", "/" + kept[0]["id"])[0] == 404
+            assert sorted(n for n in os.listdir(folder) if n != "lock") == sorted(names)
+            assert c.metrics()['baton_store_objects{kind="response"}'] == 0
+
+
+def test_responses_expire():
+    with tempfile.TemporaryDirectory() as d:
+        for args, is_default in ((["--store", os.path.join(d, "store")], True), ([], False)):
+            with Cluster(small_model(d), router_args=[*args, "--response-store-ttl-s", "1"]) as c:
+                one = create(c, SECRET, store=True)
+                two = create(c, "x", store=True, previous_response_id=one["id"])
+                assert create(c, "y")["store"] is is_default
+                wait_until("it is gone", lambda: ask(c, "GET", "/" + two["id"])[0] == 404)
+                status, answer = ask(c, body=dict(input="x", previous_response_id=two["id"]))
+                assert status == 400 and answer["error"]["code"] == "previous_response_not_found", answer
+                wait_until("all are gone", lambda: c.metrics()['baton_store_objects{kind="response"}'] == 0)
+                assert c.metrics()["baton_response_store_bytes"] == 0 == c.metrics()["baton_response_store_evictions_total"]
+                if is_default:
+                    wait_until("their files are gone", lambda: os.listdir(os.path.join(d, "store", "responses")) == ["lock"])
+
+
+def test_responses_on_disk_are_within_their_limit():
+    with tempfile.TemporaryDirectory() as d:
+        folder = os.path.join(d, "store", "responses")
+        with Cluster(small_model(d), router_args=["--store", os.path.join(d, "store"), "--response-store-limit", "64k"]) as c:
+            made = [create(c, f"{i}" + "y" * 200)["id"] for i in range(30)]
+            wait_until("the files of those that made room are gone",
+                       lambda: len(os.listdir(folder)) - 1 == c.metrics()['baton_store_objects{kind="response"}'])
+            there = [ask(c, "GET", "/" + i)[0] for i in made]
+            n = there.count(200)
+            assert there == [404] * (30 - n) + [200] * n and 5 < n < 16, there
+            assert sum(os.path.getsize(os.path.join(folder, i)) + 4096 for i in made[30 - n:]) <= 65536 + n * 200  # frames do not count
+            assert c.metrics()["baton_response_store_evictions_total"] == 30 - n
+            killed_router(c)
+            assert [ask(c, "GET", "/" + i)[0] for i in made] == there
+            # With less room at the next start, the newest stay as they are, and make room at the next response.
+            c.router_args += ["--response-store-limit", "24k"]
+            killed_router(c)
+            last = create(c, "last")["id"]
+            there = [ask(c, "GET", "/" + i)[0] for i in made]
+            assert ask(c, "GET", "/" + last)[0] == 200 and 1 <= there.count(200) <= 4, there
 
 
 def test_tenant_cannot_read_or_continue_responses_of_another():
@@ -137,6 +249,59 @@ def test_limits_of_stored_responses():
             assert metrics['baton_store_objects{kind="response"}'] == metrics["baton_response_store_evictions_total"] == 1, metrics
             assert 4096 < metrics["baton_response_store_bytes"] <= metrics["baton_response_store_limit_bytes"] == 8192, metrics
             assert "baton_store_bytes" not in metrics and 'baton_store_objects{kind="file"}' not in metrics
+
+
+def raw(c, method, target, key):
+    """A request whose target no client library would send. @return (status, body)"""
+    with socket.create_connection(c.http, timeout=60) as s:
+        s.sendall(method.encode() + b" " + target + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: 0\r\n"
+                  b"Authorization: " + key["Authorization"].encode() + b"\r\n\r\n")
+        data = b""
+        while piece := s.recv(65536):
+            data += piece
+    return int(data.split(b" ", 2)[1]), data.partition(b"\r\n\r\n")[2]
+
+
+def variants(rid, other):
+    """Ids that resemble one of a response."""
+    hexes = rid.removeprefix("resp_")
+    flipped = hexes[:-1] + format(int(hexes[-1], 16) ^ 1, "x")
+    return [rid[:-1], rid[:20], "resp_", rid + "0", rid + "/", rid * 2, rid + "a" * 5000, rid.upper(), "resp_" + hexes.upper(), "RESP_" + hexes,
+            "resp_" + flipped, rid.replace("resp_", "file-"), rid.replace("resp_", "batch_"), hexes, other, rid + "%00", rid + "%00" + "x",
+            "%00" + rid, rid + "%20", "%20" + rid, rid + "%0a", rid + ".part", rid + "%2f", "..%2fresponses%2f" + rid, "./" + rid,
+            rid.replace("_", "%5f"), "%72" + rid[1:], rid + "%ff", rid + "?", rid + "#", rid.replace("r", "\u0433", 1)]
+
+
+def test_variants_of_an_id_are_nobodys():
+    """For all that another tenant can give as an id it reads what it reads of one that never was: in memory and on disk."""
+    other = "resp_" + "5" * 32
+    never = "resp_" + "0" * 32
+    for args in (["--response-store-limit", "1m"], ["--store"]):
+        with tempfile.TemporaryDirectory() as d, served(
+                small_model, dict(router_args=args + ([os.path.join(d, "store")] if args == ["--store"] else [])), a="", b="") as (c, keys):
+            a, b = keys.of("a"), keys.of("b")
+            mine = create(c, SECRET, a, store=True)
+            rid = mine["id"]
+            for given, like in zip(variants(rid, other), variants(never, other)):
+                for method, end in (("GET", b""), ("DELETE", b""), ("GET", b"/input_items"), ("POST", b"/cancel")):
+                    got, wanted = (raw(c, method, b"/v1/responses/" + g.encode() + end, b) for g in (given, like))
+                    # What it says of an id has the id in it.
+                    assert got[0] == wanted[0] and got[0] in (400, 404, 405), (given, method, end, got, wanted)
+                    assert SECRET.encode() not in got[1], got
+                    assert len(got[1]) == len(wanted[1]), (given, got, wanted)
+                texts = (json.dumps(g.replace("%00", "\0").replace("%20", " ").replace("%0a", "\n").replace("%ff", "\xff")) for g in (given, like))
+                got, wanted = (c.request("POST", "/v1/responses", '{"input":"x","previous_response_id":' + t + "}", b) for t in texts)
+                assert got[0] == wanted[0] == 400 and len(got[2]) == len(wanted[2]), (given, got, wanted)
+            # The owner's own variants are not the response either, but for one that is the same path, decoded.
+            for given in variants(rid, other):
+                status, data = raw(c, "GET", b"/v1/responses/" + given.encode(), a)
+                same_path = (rid + "/", rid + "%2f", rid + "?", rid + "#", rid.replace("_", "%5f"), "%72" + rid[1:])
+                assert (status == 200) == (given in same_path), (given, status, data)
+            for method in ("GET", "DELETE", "PUT"):
+                assert raw(c, method, b"/v1/responses", b)[0] in (404, 405), method  # there is no list
+            assert raw(c, "GET", b"/v1/responses/", b)[0] in (404, 405)
+            assert ask(c, "GET", "/" + rid, headers=a) == (200, mine)
+            assert SECRET not in c.logs()
 
 
 def test_hostile_ids_find_nothing():
