@@ -34,7 +34,8 @@ bt_status_t bt_api_stored_reserve(bt_store_t *store, const char *space,
     for (;;) {
         status = bt_store_put_begin(store, BT_STORE_RESPONSE, space, need,
                                     now_us, put_p);
-        if ((status != BT_ERR_TOO_LARGE) && (status != BT_ERR_BUSY)) {
+        if ((status != BT_ERR_TOO_LARGE) && (status != BT_ERR_OVERFLOW) &&
+            (status != BT_ERR_BUSY)) {
             break;
         }
         oldest = (status == BT_ERR_BUSY)

@@ -22,6 +22,7 @@ typedef struct response_job {
     bt_pool_job_t job;
     bt_http_request_t *r; /* a reference */
     bt_store_t *store;
+    bt_stored_t *hidden; /* a reference: it is being deleted; or NULL */
     bt_stored_t *object; /* a reference; NULL: to be looked up … */
     char space[BT_STORE_SPACE_BYTES]; /* … in this space */
     char id[BT_STORE_ID_BYTES];
@@ -64,11 +65,27 @@ static void refuse_missing(bt_http_request_t *r, const char *id)
 
 /* ---- jobs ---- */
 
+/* A response counts until its file is gone, and is there again if that failed:
+ * a client may delete it later. */
+static void end_delete(response_job_t *j, bool is_gone)
+{
+    if ((j->hidden != NULL) && (j->hidden->space != NULL)) {
+        if (is_gone) {
+            bt_store_remove(j->store, j->hidden);
+        } else {
+            bt_store_hide(j->hidden, false);
+        }
+    }
+    bt_stored_unref(j->hidden);
+}
+
 static void job_done(bt_pool_job_t *job)
 {
     response_job_t *j = BT_CONTAINER_OF(job, response_job_t, job);
     bt_http_request_t *r = j->r;
 
+    end_delete(j, job->ran && ((j->status == BT_OK) ||
+                               (j->status == BT_ERR_NOT_FOUND)));
     if (bt_request_is_open(&r->base)) {
         if (job->ran && (j->status == BT_ERR_NOT_FOUND)) {
             refuse_missing(r, j->id);
@@ -98,7 +115,7 @@ static void run_job(bt_pool_job_t *job)
     }
 }
 
-/* @param object  NULL: to be looked up
+/* @param object  in the index; NULL: to be looked up
  * @param page    NULL: none is asked for */
 static void post(bt_http_request_t *r, bt_store_t *store, bt_stored_t *object,
                  const bt_api_items_page_t *page, const action_t *action)
@@ -112,7 +129,14 @@ static void post(bt_http_request_t *r, bt_store_t *store, bt_stored_t *object,
     (void)bt_request_ref(&r->base);
     j->r = r;
     j->store = store;
-    j->object = (object != NULL) ? bt_stored_ref(object) : NULL;
+    /* Another router may have deleted it: the disk knows. */
+    if ((object != NULL) && !bt_store_is_shared(store)) {
+        j->object = bt_stored_ref(object);
+    }
+    if ((object != NULL) && action->removes) {
+        j->hidden = bt_stored_ref(object);
+        bt_store_hide(object, true);
+    }
     snprintf(j->space, sizeof(j->space), "%s", bt_request_space(&r->base));
     snprintf(j->id, sizeof(j->id), "%s", r->name);
     j->is_list = page != NULL;
@@ -143,11 +167,7 @@ static void act(bt_http_request_t *r, bt_store_t *store,
         refuse_missing(r, r->name);
         return;
     }
-    /* Another router may have deleted it: the disk knows. */
-    post(r, store, is_shared ? NULL : object, page, action);
-    if (action->removes && (object != NULL)) {
-        bt_store_remove(store, object);
-    }
+    post(r, store, object, page, action);
 }
 
 /* ---- GET ---- */

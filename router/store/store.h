@@ -183,8 +183,7 @@ BT_MUST_CHECK bt_status_t bt_store_look_up(bt_store_t *store,
                                            uint64_t now_us,
                                            bt_stored_t **object_p);
 /** Removes the file of an object for good, of one that is removed, hidden or
- *  looked up;
- *  any thread.
+ *  looked up; any thread.
  *  @retval BT_ERR_IO  errno has the reason; it may be there, or come back when
  *      the store is opened again */
 BT_MUST_CHECK bt_status_t bt_store_unlink(const bt_store_t *store,

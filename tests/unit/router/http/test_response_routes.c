@@ -5,6 +5,21 @@
 #include "common/base/status.h"
 #include "tests/unit/router/stored_fixture.h"
 
+#include <errno.h>
+#include <sys/syscall.h>
+
+/* The system's, which fails while this says so. */
+static _Atomic bool unlink_fails;
+
+int unlinkat(int fd, const char *path, int flags)
+{
+    if (unlink_fails) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_unlinkat, fd, path, flags);
+}
+
 static void path_of(const char *id, const char *end, char path[128])
 {
     snprintf(path, 128, RESPONSES "/%.63s%.20s", id, end);
@@ -304,6 +319,80 @@ static void response_whose_file_is_gone_was_never_there(void **state)
     close_stored(w);
 }
 
+/* A client that was told so deletes it again. */
+static void response_counts_until_it_is_gone(void **state)
+{
+    world_t *w = &world;
+    char id[ID_BYTES], path[128];
+    bt_exchange_t ex, other;
+
+    (void)state;
+    for (int place = ON_DISK; place < N_PLACES; place++) {
+        open_stored(w, place);
+        keep_as(w, NULL, ",\"input\":\"Hi\"", "yesX", id);
+        path_of(id, "", path);
+        unlink_fails = true;
+        call_as(w, &ex, BT_HTTP_DELETE, NULL, path, NULL);
+        assert_int_equal(ex.status, 503);
+        unlink_fails = false;
+        assert_int_equal(responses_on_disk(), 1);
+        call_as(w, &ex, BT_HTTP_GET, NULL, path, NULL);
+        assert_int_equal(ex.status, 200);
+        assert_true(bt_store_use(w->front.responses).bytes > 4096);
+        /* One whose client leaves is deleted all the same. */
+        ex = (bt_exchange_t){.method = BT_HTTP_DELETE,
+                             .path = path,
+                             .body = "",
+                             .door = &w->door};
+        bt_door_request(&w->door, &ex);
+        bt_door_gone(&w->door, &ex);
+        drain_pool(w);
+        assert_int_equal(responses_on_disk(), 0);
+        assert_int_equal(bt_store_use(w->front.responses).bytes, 0);
+        call_as(w, &other, BT_HTTP_DELETE, NULL, path, NULL);
+        assert_int_equal(other.status, 404);
+        close_stored(w);
+    }
+}
+
+/* One tenant's number of responses is limited by those that are free. */
+static void tenant_with_many_responses_replaces_its_own(void **state)
+{
+    bt_store_config_t config = {.path = "",
+                                .key_path = "",
+                                .munge_socket = "",
+                                .limit_bytes = 1 << 20,
+                                .space_bytes = 1 << 20,
+                                .limit_objects = 51,
+                                .has_spaces = true,
+                                .ttl_s = 60};
+    char ids[5][BT_STORE_ID_BYTES];
+    bt_strbuf_t response;
+    bt_store_put_t *put;
+    bt_store_t *store;
+
+    (void)state;
+    bt_strbuf_init(&response, 1024);
+    bt_strbuf_puts(&response, "{}");
+    assert_int_equal(bt_store_open(&config, 1, &store), BT_OK);
+    for (size_t i = 0; i < BT_ARRAY_LEN(ids); i++) {
+        bt_store_id_make(BT_STORE_RESPONSE, ids[i]);
+        assert_int_equal(
+            bt_api_stored_reserve(store, "a", ids[i], 4, i + 1, &put), BT_OK);
+        assert_int_equal(bt_api_stored_write(put, NULL, "[]", &response),
+                         BT_OK);
+        assert_non_null(bt_store_put_end(put));
+    }
+    /* With 3 of its own there are 48 free, a sixteenth of which are 3. */
+    for (size_t i = 0; i < BT_ARRAY_LEN(ids); i++) {
+        assert_int_equal(bt_store_find(store, BT_STORE_RESPONSE, "a", ids[i]) !=
+                             NULL,
+                         i >= 2);
+    }
+    bt_strbuf_fini(&response);
+    bt_store_close(store);
+}
+
 static void oldest_responses_make_room(void **state)
 {
     world_t *w = &world;
@@ -367,6 +456,8 @@ int main(void)
         BT_TEST(tenant_never_sees_responses_of_another),
         BT_TEST(responses_on_disk_outlive_the_server),
         BT_TEST(response_whose_file_is_gone_was_never_there),
+        BT_TEST(response_counts_until_it_is_gone),
+        BT_TEST(tenant_with_many_responses_replaces_its_own),
         BT_TEST(oldest_responses_make_room),
         BT_TEST(server_without_stored_responses_names_the_option),
     };
