@@ -9,26 +9,54 @@
 #include "common/base/text.h"
 #include "router/batch/batch_priv.h"
 
-static void check_line(const char *text, size_t size)
+/* Parses a line. @param [out] custom_id  ""; or the line's */
+static bt_status_t parse_line(const char *text, size_t size, bool is_cut,
+                              size_t most,
+                              char custom_id[BT_BATCH_ID_CHARS + 1])
 {
-    char custom_id[BT_BATCH_ID_CHARS + 1] = "";
+    const bt_batch_text_t line = {
+        .text = text, .bytes = size, .is_cut = is_cut};
     bt_batch_fault_t fault = {.code = ""};
     bt_strbuf_t body;
     bt_status_t status;
 
+    custom_id[0] = '\0';
     bt_strbuf_init(&body, size);
-    status =
-        bt_batch_line_parse(text, size, bt_batch_endpoint("/v1/completions"),
-                            custom_id, &body, &fault);
-    if (status == BT_OK) {
-        BT_ASSERT_ALWAYS((custom_id[0] != '\0') && (body.len >= 2) &&
-                         (body.data[0] == '{') &&
+    status = bt_batch_line_parse(&line, bt_batch_endpoint("/v1/completions"),
+                                 most, custom_id, &body, &fault);
+    switch (status) {
+    case BT_OK:
+        BT_ASSERT_ALWAYS(!is_cut && (custom_id[0] != '\0') && (body.len >= 2) &&
+                         (body.len <= most) && (body.data[0] == '{') &&
                          (body.data[body.len - 1] == '}'));
-    } else {
-        BT_ASSERT_ALWAYS((status != BT_ERR_INVALID_PARAM) ||
-                         ((fault.code[0] != '\0') && (fault.why[0] != '\0')));
+        break;
+    case BT_ERR_TOO_LARGE:
+        BT_ASSERT_ALWAYS((custom_id[0] != '\0') && (body.len == 0) &&
+                         (fault.refusal != NULL));
+        break;
+    case BT_ERR_INVALID_PARAM:
+        BT_ASSERT_ALWAYS((fault.code[0] != '\0') && (fault.why[0] != '\0'));
+        break;
+    default:
+        BT_ASSERT_ALWAYS(status == BT_ERR_NO_MEMORY);
+        break;
     }
     bt_strbuf_fini(&body);
+    return status;
+}
+
+static void check_line(const char *text, size_t size)
+{
+    char custom_id[BT_BATCH_ID_CHARS + 1], found[BT_BATCH_ID_CHARS + 1];
+    const bt_status_t status = parse_line(text, size, false, size, custom_id);
+
+    /* Names with escapes are not looked for in a line that is cut. */
+    if ((parse_line(text, size, true, size, found) == BT_ERR_TOO_LARGE) &&
+        (status == BT_OK) && (memchr(text, '\\', size) == NULL)) {
+        BT_ASSERT_ALWAYS(strcmp(custom_id, found) == 0);
+    }
+    (void)parse_line(text, size / 2, true, size, found);
+    (void)parse_line(text, size, false, size / 4, found);
 }
 
 static void check_fields(const char *text, size_t size)
