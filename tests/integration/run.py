@@ -4,7 +4,7 @@
 
 Usage: run.py [--long] [--jobs N] [NAME ...]
 Every function test_* of the test_*.py files beside this one is a test, and has a
-process of its own. N of them run at a time (default: one more than cores), most of
+process of its own. N of them run at a time (default: two more than cores, at most 4), most of
 which wait; those of modules that say `ALONE = True` run by themselves, behind the
 others. Prints `ok NAME (SECONDS s, SECONDS s of CPU)`, `not ok NAME` with the
 reason, or `skip NAME: why`, and a last line `N passed, N failed, N skipped`.
@@ -108,7 +108,7 @@ def run_all(tests, jobs, counts):
 
 
 def main():
-    args, names, jobs = sys.argv[1:], [], min((os.cpu_count() or 1) + 1, MOST_JOBS)
+    args, names, jobs = sys.argv[1:], [], min((os.cpu_count() or 1) + 2, MOST_JOBS)
     while args:
         word = args.pop(0)
         if word == "--jobs" and args and args[0].isdecimal() and int(args[0]) > 0:
