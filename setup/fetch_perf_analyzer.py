@@ -10,16 +10,13 @@ already uses and unpacked beside the program, which is started by that glibc's o
 own for that, verifies the archive's signature, and changes nothing of the system. Says why on standard error, and ends
 with 3, where it is not there and cannot be.
 """
-import fcntl
 import glob
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 
 import fetch_clients
 
@@ -59,23 +56,11 @@ def runs(program):
 
 
 def fetch_program(where, folder):
-    """The wheel's program, of which pip verifies the SHA-256. pip is asked for the platform by name, since it would pass
-    the wheel over on a system with an older glibc."""
-    wanted = os.path.join(where, "wanted.txt")
-    with open(wanted, "w", encoding="utf-8") as file:
-        file.write(f"perf-analyzer=={VERSION} --hash=sha256:{SHA256}\n")
-    if output_of(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "1",
-                 "--no-deps", "--only-binary", ":all:", "--platform", PLATFORM, "--dest", where, "-r", wanted) is None:
-        trouble = fetch_clients.index_trouble()
-        if trouble is not None:
-            raise fetch_clients.CannotInstall(f"the package index cannot be reached: {trouble}")
-        raise fetch_clients.fetch_model.FetchError("perf-analyzer could not be downloaded")
-    with zipfile.ZipFile(glob.glob(os.path.join(where, "perf_analyzer-*.whl"))[0]) as wheel:
-        wheel.extract(MEMBER, where)
+    """The wheel's program. pip is asked for the platform by name, since it would pass the wheel over on a system with an
+    older glibc."""
     program = os.path.join(folder, "bin", "perf_analyzer")
     os.makedirs(os.path.dirname(program))
-    shutil.move(os.path.join(where, MEMBER), program)
-    os.chmod(program, 0o755)
+    shutil.move(fetch_clients.extract("perf-analyzer", VERSION, SHA256, MEMBER, where, "--platform", PLATFORM), program)
     return program
 
 
@@ -137,9 +122,7 @@ def fetch_glibc(where, folder):
 def unpack(cache, folder):
     if os.uname().machine != "x86_64":
         raise fetch_clients.CannotInstall("there is no perf_analyzer for this processor")
-    shutil.rmtree(folder, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=cache) as where:
-        fetch_clients.say(f"fetching perf_analyzer into {folder}")
         program = fetch_program(where, folder)
         if not runs(program):
             fetch_glibc(where, folder)
@@ -154,35 +137,11 @@ def unpack(cache, folder):
                 raise fetch_clients.CannotInstall("perf_analyzer does not start with the glibc of Debian 13 either")
 
 
-def ensure_by_another_python(cache, program):
-    """The clients' environment has no pip; the Python that it was made with has."""
-    # pylint: disable-next=protected-access
-    done = subprocess.run([sys._base_executable, os.path.abspath(__file__), "--cache", cache],
-                          capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise fetch_clients.CannotInstall((done.stderr.strip().splitlines() or ["perf_analyzer cannot be fetched"])[-1])
-    return program
-
-
 def ensure(cache, may_install=True):
     """@return path of perf_analyzer."""
     folder = os.path.join(cache, f"perf-analyzer-{VERSION}")
-    program = os.path.join(folder, "bin", "perf_analyzer")
-    complete = os.path.join(folder, "complete")
-    if os.path.exists(complete):
-        return program
-    if not may_install:
-        raise fetch_clients.CannotInstall("perf_analyzer is not there")
-    if importlib.util.find_spec("pip") is None:
-        return ensure_by_another_python(cache, program)
-    os.makedirs(cache, exist_ok=True)
-    with open(os.path.join(cache, "perf-analyzer.lock"), "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(complete):  # another process may have been quicker
-            unpack(cache, folder)
-            with open(complete, "w", encoding="utf-8"):
-                pass
-    return program
+    fetch_clients.ensure_unpacked(folder, unpack, __file__, may_install)
+    return os.path.join(folder, "bin", "perf_analyzer")
 
 
 if __name__ == "__main__":

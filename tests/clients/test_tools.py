@@ -84,7 +84,7 @@ FIRST, LAST = "{%- set said = messages[-1].content | replace('\n</tool_response>
 class Model:
     """A cluster of a model that speaks a format."""
 
-    def __init__(self, name, scripts=None, context=4096):
+    def __init__(self, name, scripts=None, context=4096, first=FIRST):
         # pylint: disable-next=import-outside-toplevel
         import scripted_model
         format_ = dict(FORMATS["hermes"], template=None) if name in NO_TOOLS else FORMATS[name]
@@ -98,7 +98,7 @@ class Model:
             with open(os.path.join(HERE, "templates", format_["template"]), encoding="utf-8") as f:
                 text = f.read()
         with open(template, "w", encoding="utf-8") as f:
-            f.write(FIRST + text + LAST)
+            f.write(first + text + LAST)
         self.cluster = harness.Cluster(path, router_args=["--chat-template", template, *format_.get("args", ())])
 
     def __enter__(self):
