@@ -210,7 +210,8 @@ static bt_status_t load_params(bt_batch_t *b)
     bt_status_t status;
 
     bt_strbuf_init(&text, 1u << 20);
-    status = bt_store_read(b->all->front->store, b->object, &text);
+    status =
+        bt_store_read(b->all->front->store, b->object, 0, UINT64_MAX, &text);
     if (status == BT_OK) {
         status =
             bt_batch_read_params((text.len > 0) ? text.data : "", text.len, b);

@@ -248,6 +248,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
     const bt_http_handlers_t main_port = {
         .on_request = bt_door_request,
         .on_gone = bt_door_gone,
+        .on_sent = bt_door_sent,
         .ctx = door,
         .on_turn = bt_door_turn,
         .on_gather = on_gather,

@@ -11,6 +11,7 @@
 #include "router/http/answer.h"
 #include "router/http/door.h"
 #include "router/request/request.h"
+#include "router/store/store.h"
 #include "router/triton/infer_request.h"
 #include "router/triton/model_control.h"
 
@@ -18,7 +19,8 @@
 #define BT_JSON_TYPE       "application/json"
 
 typedef struct bt_unpack bt_unpack_t;
-typedef struct bt_keeping bt_keeping_t; /**< response_keep.c */
+typedef struct bt_keeping bt_keeping_t;   /**< response_keep.c */
+typedef struct bt_download bt_download_t; /**< file_download.c */
 
 /** Begins what a request asks for once its body is complete.
  *  @param [in,out] body  taken over */
@@ -48,9 +50,10 @@ struct bt_http_request {
         *updating;   /**< model whose weights this request replaces; or NULL */
     bool is_pausing; /**< waits until the router is paused */
     bt_http_begin_t begin;
-    bt_unpack_t *unpack;   /**< body at the pool; or NULL */
-    bt_answer_t *answer;   /**< answer at the pool; or NULL */
-    bt_keeping_t *keeping; /**< response that is being stored; or NULL */
+    bt_unpack_t *unpack;     /**< body at the pool; or NULL */
+    bt_answer_t *answer;     /**< answer at the pool; or NULL */
+    bt_keeping_t *keeping;   /**< response that is being stored; or NULL */
+    bt_download_t *download; /**< file that is being sent; or NULL */
     /** Client address for the access log; unused without one. */
     char client[BT_HTTP_CLIENT_BYTES];
     char id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id of the answer */
@@ -76,6 +79,14 @@ void bt_http_request_respond(bt_http_request_t *r, int status, const char *type,
  *  otherwise as bt_http_request_respond(). The request is over. */
 void bt_http_request_respond_take(bt_http_request_t *r, const char *type,
                                   bt_strbuf_t *body);
+/** Begins an answer of @a bytes in all, which come in pieces:
+ *  bt_exchange_send_piece(). @return false: the client is gone */
+BT_MUST_CHECK bool bt_http_request_begin_pieces(bt_http_request_t *r,
+                                                const char *type,
+                                                uint64_t bytes);
+/** Sends the last piece, which may be empty, and is afterwards. The request is
+ *  over. */
+void bt_http_request_end_pieces(bt_http_request_t *r, bt_strbuf_t *last);
 /** Answers with an error in the dialect's form. The request is over. */
 void bt_http_request_fail(bt_http_request_t *r, const bt_api_error_t *error);
 /** Answers with an error of this status; printf style. The request is over. */
@@ -104,6 +115,7 @@ void bt_http_request_infer(bt_http_request_t *r);
 
 /** Handlers of bt_http_handlers_t; @a door is a bt_door_t. */
 void bt_door_gone(void *door, bt_exchange_t *ex);
+void bt_door_sent(void *door, bt_exchange_t *ex);
 void bt_door_turn(void *door);
 void bt_door_format_error(void *door, const char *path, int status,
                           const char *message, bt_strbuf_t *out);
@@ -140,6 +152,16 @@ void bt_unpack_free(bt_unpack_t *unpack);
 BT_MUST_CHECK bt_status_t bt_unpack_short(const bt_exchange_t *ex,
                                           bt_strbuf_t *body,
                                           bt_api_error_t *error_p);
+
+/* ---- file_download.c ---- */
+
+/** Sends an object of the store in pieces, of which one is in memory at a time:
+ *  a slow client delays nobody. The request is over, now or later. */
+void bt_download_begin(bt_http_request_t *r, bt_stored_t *object);
+/** Reads the next piece of a download, whose last one was sent. */
+void bt_download_go_on(bt_download_t *download);
+/** Ends a download, whose client left. */
+void bt_download_leave(bt_download_t *download);
 
 /* ---- routes.c ---- */
 

@@ -30,12 +30,11 @@ typedef struct file_job {
     bt_pool_job_t job;
     bt_http_request_t *r; /* a reference */
     bt_store_t *store;
-    bt_store_put_t *put;   /* upload */
-    bt_stored_t *object;   /* others: a reference */
-    bool deletes;          /* the object, which is hidden */
-    bt_strbuf_t data;      /* upload: the body; content: the answer */
-    const char *type;      /* upload: Content-Type, the exchange's copy */
-    bt_account_t *account; /* content: owned */
+    bt_store_put_t *put; /* upload */
+    bt_stored_t *object; /* delete: a reference */
+    bool deletes;        /* the object, which is hidden */
+    bt_strbuf_t data;    /* upload: the body */
+    const char *type;    /* upload: Content-Type, the exchange's copy */
     bt_status_t status;
     bt_api_error_t error; /* upload, of a part: valid unless the status is OK */
     void (*then)(struct file_job *f);
@@ -158,7 +157,6 @@ static void job_done(bt_pool_job_t *job)
         }
     }
     bt_strbuf_fini(&f->data);
-    bt_account_destroy(f->account);
     bt_stored_unref(f->object);
     bt_free(f);
     bt_request_unref(&r->base);
@@ -489,55 +487,12 @@ void bt_route_file(bt_http_request_t *r)
     }
 }
 
-static void run_read(bt_pool_job_t *job)
-{
-    file_job_t *f = BT_CONTAINER_OF(job, file_job_t, job);
-
-    f->status = bt_store_read(f->store, f->object, &f->data);
-}
-
-static void respond_content(file_job_t *f)
-{
-    bt_api_error_t error = {0};
-
-    if (f->status == BT_OK) {
-        bt_exchange_add_header(f->r->ex, "X-Content-Type-Options", "nosniff");
-        bt_exchange_add_header(f->r->ex, "Content-Disposition", "attachment");
-        bt_http_request_respond_take(f->r, "application/octet-stream",
-                                     &f->data);
-    } else if (bt_work_refuse(f->account, &error)) {
-        bt_http_request_fail(f->r, &error);
-    } else if (f->status == BT_ERR_NOT_FOUND) {
-        bt_http_request_error(f->r, 404, "id", "no such File object: %.100s",
-                              f->object->id);
-    } else if (f->status == BT_ERR_CORRUPT) {
-        bt_http_request_error(f->r, 503, NULL,
-                              "the file is damaged on the server's disk");
-    } else {
-        bt_http_request_error(f->r, 503, NULL, "the file cannot be read: %s",
-                              bt_status_str(f->status));
-    }
-}
-
 void bt_route_file_content(bt_http_request_t *r)
 {
-    bt_store_t *store = find_store(r);
+    const bt_store_t *store = find_store(r);
     bt_stored_t *object = (store != NULL) ? find_file(r, store) : NULL;
-    file_job_t *f;
 
-    if (object == NULL) {
-        return;
-    }
-    if (object->bytes > BT_ANSWER_LIMIT) {
-        bt_http_request_fail_for_length(r);
-        return;
-    }
-    f = make_job(r, store, object);
-    if (f != NULL) {
-        bt_strbuf_init(&f->data, BT_ANSWER_LIMIT);
-        f->account = bt_work_account(&r->door->front->answers, r->base.tenant,
-                                     &r->base.client);
-        f->job.account = f->account;
-        post(f, run_read, respond_content);
+    if (object != NULL) {
+        bt_download_begin(r, object);
     }
 }

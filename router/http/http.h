@@ -26,13 +26,14 @@
  *
  * Deadlines are absolute: for the whole head (from accept, or from the first
  * byte of a later request), for the whole body, and for an idle keep-alive
- * connection. The first two are answered with 408. A body over the limit is
- * answered with 413 before it is read, a head over 64 KiB with 431; methods
- * other than GET, HEAD, POST and DELETE with 405, except OPTIONS where the
- * handlers accept it as a preflight. After such an answer the connection
- * closes. A client that leaves (FIN or RST) is noticed while its request waits
- * or streams. Pipelined requests are handled one after the other; more than 64
- * KiB of them make the current answer the connection's last.
+ * connection; and for a client to take a piece of an answer. The first two are
+ * answered with 408. A body over the limit is answered with 413 before it is
+ * read, a head over 64 KiB with 431; methods other than GET, HEAD, POST and
+ * DELETE with 405, except OPTIONS where the handlers accept it as a preflight.
+ * After such an answer the connection closes. A client that leaves (FIN or RST)
+ * is noticed while its request waits or streams. Pipelined requests are handled
+ * one after the other; more than 64 KiB of them make the current answer the
+ * connection's last.
  *
  * An *exchange* is one request and its answer. It is complete (head and body
  * read) in on_request() and lives until its answer was finished or on_gone()
@@ -95,6 +96,9 @@ typedef struct bt_http_handlers {
      *  exchange is freed after this call; answering it does nothing. */
     void (*on_gone)(void *ctx, bt_exchange_t *ex);
     void *ctx;
+    /** The piece of bt_exchange_send_piece() that was on its way was sent: the
+     *  next one is due. NULL where no answer has pieces. */
+    void (*on_sent)(void *ctx, bt_exchange_t *ex);
     /** End of a callback of the event loop. May be NULL. */
     void (*on_turn)(void *ctx);
     /** First piece of streams was gathered: bt_net_flush() is due. NULL:
@@ -187,6 +191,23 @@ void bt_exchange_respond(bt_exchange_t *ex, int status,
  *  empty afterwards; otherwise as bt_exchange_respond(). */
 void bt_exchange_respond_take(bt_exchange_t *ex, int status,
                               const char *content_type, bt_strbuf_t *body);
+/** Begins an answer (200) of @a bytes in all, which come in pieces.
+ *  @return false: the exchange is gone */
+BT_MUST_CHECK bool bt_exchange_pieces_begin(bt_exchange_t *ex,
+                                            const char *content_type,
+                                            uint64_t bytes);
+/**
+ * Sends the next bytes, which need not be copied; @a piece is empty afterwards.
+ * A client that takes longer for a piece than idle_timeout_ms is disconnected.
+ * @retval BT_OK             sent: the next piece may follow
+ * @retval BT_INPROGRESS     on_sent() will follow: there may be no other before
+ * @retval BT_ERR_PEER_LOST  the exchange is gone
+ */
+BT_MUST_CHECK bt_status_t bt_exchange_send_piece(bt_exchange_t *ex,
+                                                 bt_strbuf_t *piece);
+/** Sends the last bytes, which may be none; otherwise as
+ *  bt_exchange_respond_take(). HEAD has this piece only, and it is not sent. */
+void bt_exchange_pieces_end(bt_exchange_t *ex, bt_strbuf_t *last);
 /** Begins a chunked answer (200). The head is sent with the first chunk, or
  *  when the loop runs next. */
 void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type);

@@ -134,6 +134,15 @@ static void refuse(bt_conn_t *conn, int status, const char *why)
     bt_conn_end_answer(conn);
 }
 
+static void piece_sent(bt_conn_t *conn)
+{
+    const bt_http_handlers_t *handlers = &conn->http->handlers;
+
+    conn->ex->is_sending = false;
+    bt_stream_stop_timer(conn->stream);
+    handlers->on_sent(handlers->ctx, conn->ex);
+}
+
 static void on_writable(void *user)
 {
     bt_conn_t *conn = user;
@@ -142,6 +151,9 @@ static void on_writable(void *user)
     case BT_OK:
         if (conn->state == BT_CONN_DRAIN) {
             answer_sent(conn);
+        } else if ((conn->state == BT_CONN_EXCHANGE) && (conn->ex != NULL) &&
+                   conn->ex->is_sending) {
+            piece_sent(conn);
         }
         break;
     case BT_INPROGRESS:

@@ -303,6 +303,52 @@ void bt_exchange_respond_take(bt_exchange_t *ex, int status,
     bt_strbuf_fini(body);
 }
 
+bool bt_exchange_pieces_begin(bt_exchange_t *ex, const char *content_type,
+                              uint64_t bytes)
+{
+    if (!may_answer(ex)) {
+        return false;
+    }
+    ex->streaming = true;
+    (void)begin_answer(ex, 200, content_type, bytes);
+    return true;
+}
+
+bt_status_t bt_exchange_send_piece(bt_exchange_t *ex, bt_strbuf_t *piece)
+{
+    bt_conn_t *conn = ex->conn;
+    bt_status_t status;
+
+    if (conn == NULL) {
+        bt_strbuf_fini(piece);
+        return BT_ERR_PEER_LOST;
+    }
+    BT_ASSERT(ex->streaming && !ex->is_sending);
+    bt_stream_take(conn->stream, piece);
+    status = bt_stream_flush(conn->stream, BT_NET_SEND_BYTES);
+    if (status == BT_INPROGRESS) {
+        ex->is_sending = true;
+        bt_stream_set_timer(conn->stream, conn->http->config.idle_timeout_ms);
+    } else if (status != BT_OK) {
+        bt_conn_close(conn);
+    }
+    return status;
+}
+
+void bt_exchange_pieces_end(bt_exchange_t *ex, bt_strbuf_t *last)
+{
+    bt_conn_t *conn = ex->conn;
+
+    if (conn != NULL) {
+        BT_ASSERT(ex->streaming && !ex->is_sending);
+        if (ex->method != BT_HTTP_HEAD) {
+            bt_stream_take(conn->stream, last);
+        }
+        bt_conn_end_answer(conn);
+    }
+    bt_strbuf_fini(last);
+}
+
 void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type)
 {
     bt_conn_t *conn = ex->conn;

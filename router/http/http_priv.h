@@ -62,6 +62,7 @@ struct bt_exchange {
     void *user;
     bool delivered; /**< on_request() was called */
     bool streaming;
+    bool is_sending; /**< a piece, after which on_sent() is due */
     bool chunked_answer;
     bt_http_method_t method;
     char *head_text; /**< owned; `head` points into it */

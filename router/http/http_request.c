@@ -103,6 +103,18 @@ void bt_http_request_respond_take(bt_http_request_t *r, const char *type,
     bt_exchange_respond_take(leave(r, 200), 200, type, body);
 }
 
+bool bt_http_request_begin_pieces(bt_http_request_t *r, const char *type,
+                                  uint64_t bytes)
+{
+    r->began = true;
+    return bt_exchange_pieces_begin(r->ex, type, bytes);
+}
+
+void bt_http_request_end_pieces(bt_http_request_t *r, bt_strbuf_t *last)
+{
+    bt_exchange_pieces_end(leave(r, 200), last);
+}
+
 static void add_header(void *ctx, const char *name, const char *value)
 {
     bt_exchange_add_header(ctx, name, value);
@@ -659,6 +671,16 @@ void bt_http_request_infer(bt_http_request_t *r)
     bt_http_request_take_body(r, begin_infer);
 }
 
+void bt_door_sent(void *door, bt_exchange_t *ex)
+{
+    bt_http_request_t *r = bt_exchange_user(ex);
+
+    (void)door;
+    if ((r != NULL) && (r->download != NULL)) {
+        bt_download_go_on(r->download);
+    }
+}
+
 void bt_door_gone(void *door, bt_exchange_t *ex)
 {
     bt_http_request_t *r = bt_exchange_user(ex);
@@ -676,6 +698,9 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     }
     if (r->updating != NULL) {
         bt_weight_update_leave(r->updating, r);
+    }
+    if (r->download != NULL) {
+        bt_download_leave(r->download);
     }
     if (r->is_pausing) {
         bt_router_pause_forget(&r->pause);

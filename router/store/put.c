@@ -324,9 +324,10 @@ struct bt_store_reader {
     const bt_store_folder_t *folder;
     char id[BT_STORE_ID_BYTES];
     int fd;
-    uint64_t index, offset; /* of the next chunk */
-    uint64_t left;          /* bytes of the object not read yet */
-    const char *data;       /* in memory: the object's; fd is -1 */
+    uint64_t head_bytes, bytes; /* of the file before the object, and its own */
+    uint64_t index, offset;     /* of the next chunk */
+    uint64_t left;              /* bytes of the object not read yet */
+    const char *data;           /* in memory: the rest of it; fd is -1 */
     bool is_over;
     bt_store_chunk_t chunk;
 };
@@ -348,7 +349,7 @@ bt_status_t bt_store_reader_open(const bt_store_t *store,
     if (object->data != NULL) {
         reader->fd = -1;
         reader->data = object->data;
-        reader->left = object->bytes;
+        reader->bytes = reader->left = object->bytes;
         *reader_p = reader;
         return BT_OK;
     }
@@ -373,9 +374,9 @@ bt_status_t bt_store_reader_open(const bt_store_t *store,
         bt_free(reader);
         return BT_ERR_CORRUPT;
     }
-    reader->index = 1;
-    reader->offset = found.head_bytes;
-    reader->left = found.bytes;
+    reader->head_bytes = found.head_bytes;
+    reader->bytes = found.bytes;
+    bt_store_reader_seek(reader, 0);
     *reader_p = reader;
     return BT_OK;
 }
@@ -428,8 +429,26 @@ void bt_store_reader_close(bt_store_reader_t *reader)
     }
 }
 
+void bt_store_reader_seek(bt_store_reader_t *reader, uint64_t at)
+{
+    const uint64_t n = at / BT_STORE_CHUNK_BYTES;
+
+    BT_ASSERT((at <= reader->bytes) &&
+              ((at % BT_STORE_CHUNK_BYTES == 0) || (at == reader->bytes)));
+    if (reader->data != NULL) {
+        reader->data += reader->left;
+        reader->data -= reader->bytes - at;
+    }
+    reader->index = n + 1;
+    reader->offset =
+        reader->head_bytes + n * (BT_STORE_FRAME_BYTES + BT_STORE_CHUNK_BYTES);
+    reader->left = reader->bytes - at;
+    /* An empty object has one chunk, which is read to see that it is whole. */
+    reader->is_over = (reader->left == 0) && (at > 0);
+}
+
 bt_status_t bt_store_read(const bt_store_t *store, const bt_stored_t *object,
-                          bt_strbuf_t *out)
+                          uint64_t at, uint64_t most, bt_strbuf_t *out)
 {
     bt_store_reader_t *reader = NULL;
     const void *data;
@@ -437,9 +456,12 @@ bt_status_t bt_store_read(const bt_store_t *store, const bt_stored_t *object,
     bt_status_t status = bt_store_reader_open(store, object, &reader);
 
     if (status == BT_OK) {
-        bt_strbuf_reserve(out, (size_t)object->bytes);
+        const uint64_t left = object->bytes - at;
+
+        bt_store_reader_seek(reader, at);
+        bt_strbuf_reserve(out, (size_t)((left < most) ? left : most));
     }
-    while ((status == BT_OK) && (bytes > 0)) {
+    while ((status == BT_OK) && (bytes > 0) && (out->len < most)) {
         status = bt_store_reader_next(reader, &data, &bytes);
         if (status == BT_OK) {
             bt_strbuf_append(out, data, bytes);

@@ -282,12 +282,16 @@ BT_MUST_CHECK bt_status_t bt_store_reader_next(bt_store_reader_t *reader,
                                                const void **data_p,
                                                size_t *bytes_p);
 void bt_store_reader_close(bt_store_reader_t *reader); /**< NULL is allowed */
-/** Reads a whole object; for short ones.
+/** Goes to byte @a at, a multiple of BT_STORE_CHUNK_BYTES, of the object or its
+ *  end. */
+void bt_store_reader_seek(bt_store_reader_t *reader, uint64_t at);
+/** Reads an object from byte @a at, as in bt_store_reader_seek(), for @a most
+ *  bytes, rounded up to chunks, or up to its end.
  *  @param [out] out  initialized, and empty
  *  @retval as bt_store_reader_open(); BT_ERR_TOO_LARGE */
 BT_MUST_CHECK bt_status_t bt_store_read(const bt_store_t *store,
-                                        const bt_stored_t *object,
-                                        bt_strbuf_t *out);
+                                        const bt_stored_t *object, uint64_t at,
+                                        uint64_t most, bt_strbuf_t *out);
 
 /* ---- journals; any thread, one at a time for each journal ----
  *

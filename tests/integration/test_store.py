@@ -93,6 +93,54 @@ def test_files_outlive_a_router_that_is_killed():
             assert sorted(os.listdir(folder)) == sorted([*kept, "lock", "responses"])
 
 
+def resident_bytes(c):
+    with open(f"/proc/{c.router.popen.pid}/statm", encoding="ascii") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_long_file_is_sent_in_pieces_however_slow_its_readers_are():
+    """A file of more than 64 MiB, the most that an answer of one piece has."""
+    size, n_readers = 100 << 20, 8
+    data = some_bytes(1 << 20, 1) * (size >> 20)
+    digest = hashlib.sha256(data).digest()
+    with tempfile.TemporaryDirectory() as d, Cluster(tiny_model(d), router_args=[
+            "--store", os.path.join(d, "store"), "--max-body-bytes", "128m"]) as c:
+        file = upload(c, data)
+        path = f"/v1/files/{file['id']}/content"
+        assert hashlib.sha256(content(c, file)).digest() == digest
+        connection = http.client.HTTPConnection(*c.http, timeout=60)
+        connection.request("HEAD", path)
+        assert connection.getresponse().getheader("Content-Length") == str(size)
+        connection.close()
+        before = resident_bytes(c)
+        readers = []
+        for _ in range(n_readers):
+            connection = http.client.HTTPConnection(*c.http, timeout=60)
+            connection.request("GET", path)
+            response = connection.getresponse()
+            readers.append((connection, response, hashlib.sha256(response.read(1))))
+        # Another one is not held up; meanwhile the slow ones get what they take.
+        assert hashlib.sha256(content(c, file)).digest() == digest
+        more = resident_bytes(c) - before
+        assert more < n_readers * (2 << 20), f"{more >> 20} MiB more for {n_readers} readers that do not read"
+        for connection, response, hashed in readers:
+            while piece := response.read(1 << 20):
+                hashed.update(piece)
+            assert hashed.digest() == digest
+            connection.close()
+        # One that is deleted ends early: the client sees that bytes are missing.
+        connection = http.client.HTTPConnection(*c.http, timeout=60)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        assert call(c, "DELETE", "/v1/files/" + file["id"])[0] == 200
+        try:
+            assert len(response.read()) == size, "the answer has neither all bytes nor an error"
+        except http.client.IncompleteRead:
+            pass
+        connection.close()
+        assert call(c, "GET", path)[0] == 404
+
+
 def test_uploads_that_a_kill_interrupts_leave_whole_files_or_none():
     with tempfile.TemporaryDirectory() as d:
         folder = os.path.join(d, "store")

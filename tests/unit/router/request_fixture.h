@@ -41,6 +41,9 @@ struct bt_exchange {
     void *user;
     int status;
     unsigned n_ends, n_writes;
+    uint64_t length;      /* of an answer in pieces */
+    bool is_slow;         /* pieces are not sent at once */
+    bool is_sending;      /* one of them */
     bool streams, breaks; /* breaks: the next write finds the client gone */
     const char *query, *last_event_id;
     size_t unsent; /* that it has not taken */
@@ -215,6 +218,40 @@ void bt_exchange_respond_take(bt_exchange_t *ex, int status,
 {
     bt_exchange_respond(ex, status, content_type, body->data, body->len);
     bt_strbuf_fini(body);
+}
+
+bool bt_exchange_pieces_begin(bt_exchange_t *ex, const char *content_type,
+                              uint64_t bytes)
+{
+    bt_exchange_stream_begin(ex, content_type);
+    ex->length = bytes;
+    return true;
+}
+
+bt_status_t bt_exchange_send_piece(bt_exchange_t *ex, bt_strbuf_t *piece)
+{
+    assert_true(ex->streams);
+    assert_false(ex->is_sending);
+    add_out(ex, piece->data, piece->len);
+    bt_strbuf_fini(piece);
+    ex->n_writes++;
+    if (ex->breaks) {
+        ex->n_ends++;
+        bt_door_gone(ex->door, ex);
+        return BT_ERR_PEER_LOST;
+    }
+    ex->is_sending = ex->is_slow;
+    return ex->is_slow ? BT_INPROGRESS : BT_OK;
+}
+
+void bt_exchange_pieces_end(bt_exchange_t *ex, bt_strbuf_t *last)
+{
+    assert_true(ex->streams);
+    if (ex->method != BT_HTTP_HEAD) {
+        add_out(ex, last->data, last->len);
+    }
+    bt_strbuf_fini(last);
+    ex->n_ends++;
 }
 
 void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type)
