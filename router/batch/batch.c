@@ -450,9 +450,9 @@ static void work(bt_batch_t *b, uint32_t n_wanted, uint64_t now_us)
 
 static void progress(bt_batch_t *b, uint64_t now_us)
 {
-    const bool may_read = !b->is_read && (b->n_ready < BT_BATCH_AHEAD) &&
-                          (b->ready_bytes < BT_BATCH_AHEAD_BYTES) &&
-                          bt_batches_have_headroom(b->all);
+    const size_t most = bt_batches_headroom(b->all);
+    const bool may_read =
+        !b->is_read && (b->n_ready < BT_BATCH_AHEAD) && (b->ready_bytes < most);
     bt_status_t status;
 
     if (has_expired(b)) {
@@ -464,6 +464,7 @@ static void progress(bt_batch_t *b, uint64_t now_us)
     } else if (!find_input(b)) {
         bt_batch_fail(b, "invalid_input_file", "the input file is gone");
     } else if (!bt_list_empty(&b->results) || may_read) {
+        b->most_bytes = most;
         work(b, may_read ? BT_BATCH_AHEAD : 0, now_us);
     } else if (b->n_ok + b->n_failed == b->n_lines) {
         end_in(b, BT_BATCH_COMPLETED);

@@ -155,8 +155,7 @@ static bt_status_t read_lines(bt_batch_t *b)
     uint32_t n = 0;
     size_t total = 0;
 
-    while ((status == BT_OK) && (n < b->n_wanted) &&
-           (total < BT_BATCH_AHEAD_BYTES)) {
+    while ((status == BT_OK) && (n < b->n_wanted) && (total < b->most_bytes)) {
         bt_batch_line_t *line = NULL;
         bt_batch_text_t text;
 

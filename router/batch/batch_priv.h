@@ -150,6 +150,7 @@ struct bt_batch {
         next_number;       /* of lines; without and with empty ones */
     bool is_read;          /* all lines were read */
     uint32_t n_wanted;     /* lines that a job may read */
+    size_t most_bytes;     /* and bytes of them */
     bt_stored_t *stale[2]; /* files of an earlier try: removed */
     bool are_stale_gone;   /* from the disk */
     bool is_refused;       /* the store had no space for the files: logged */
@@ -182,8 +183,9 @@ struct bt_batches {
 void bt_batch_hold(bt_batches_t *batches, bt_batch_held_t *held,
                    uint64_t bytes);
 void bt_batch_give(bt_batch_held_t *held);
-/* True while lines may be read ahead of those that run. */
-bool bt_batches_have_headroom(const bt_batches_t *batches);
+/* Returns how many bytes of lines a batch may read ahead of those that run now.
+ */
+size_t bt_batches_headroom(const bt_batches_t *batches);
 /* Takes a batch out of the list in which it is. */
 void bt_batch_leave_owner(bt_batch_t *batch);
 /* Begins the turn of a check of lines. @return false: others have theirs */

@@ -17,6 +17,8 @@
 #include "router/batch/batch_priv.h"
 
 #define MAX_CHECKS 4u /* of inputs, at a time: each has memory of its own */
+/* Part of the requests' memory for lines that one batch reads ahead. */
+#define MEMORY_PART 8u
 
 /* ---- memory ---- */
 
@@ -48,10 +50,14 @@ void bt_batch_give(bt_batch_held_t *held)
     }
 }
 
-bool bt_batches_have_headroom(const bt_batches_t *all)
+size_t bt_batches_headroom(const bt_batches_t *all)
 {
-    return bt_budget_allows(&all->front->requests, all->held_bytes,
-                            BT_BATCH_AHEAD_BYTES);
+    const bt_budget_t *budget = &all->front->requests;
+    const uint64_t part = budget->limit / MEMORY_PART;
+    const size_t most =
+        (part < BT_BATCH_AHEAD_BYTES) ? (size_t)part : BT_BATCH_AHEAD_BYTES;
+
+    return bt_budget_allows(budget, all->held_bytes, most) ? most : 0;
 }
 
 /* ---- owners ---- */
@@ -450,8 +456,8 @@ bt_status_t bt_batch_begin(bt_batches_t *all, const bt_batch_params_t *params,
     if (!bt_budget_allows(&all->front->requests, all->held_bytes,
                           BT_BATCH_OPEN_BYTES)) {
         bt_api_error_set(error_p, 503, NULL,
-                         "the server has no memory for a batch more now, try "
-                         "again later");
+                         "the server has no memory for a batch more now "
+                         "(--http-memory), try again later");
         return BT_ERR_BUSY;
     }
     if (prepare(all, params, &m) != BT_OK) {

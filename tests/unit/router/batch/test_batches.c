@@ -227,13 +227,34 @@ static void memory_of_lines_and_answers_is_counted(void **state)
     shows(w, "\"status\":\"completed\"");
     assert_int_equal(w->door.batches->held_bytes, 0);
     /* Where there is none, lines wait. */
-    w->front.requests.limit = 1u << 20;
+    w->front.requests.limit = 204800;
     begin(w, LINE("1", ""));
     shows(w, "\"status\":\"in_progress\"");
     assert_int_equal(batch(w)->n_running, 0);
     w->front.requests.limit = UINT64_MAX;
     settle(w);
     assert_int_equal(batch(w)->n_running, 1);
+    close_world(w);
+    remove_folder();
+}
+
+/* However little there is for all, some of it is for lines. */
+static void little_memory_is_enough_for_some_lines(void **state)
+{
+    static char text[32 * 10000];
+    world_t *w = &world;
+    size_t n = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 32; i++) {
+        n += (size_t)snprintf(text + n, sizeof(text) - n,
+                              LINE("%u", ",\"x\":\"%09000u\""), i, i);
+    }
+    open_world(w, 0);
+    w->front.requests.limit = 500000;
+    begin(w, text);
+    shows(w, "\"status\":\"in_progress\"");
+    assert_in_range(batch(w)->ready_bytes, 500000 / 8, 500000 / 8 + 10000);
     close_world(w);
     remove_folder();
 }
@@ -346,6 +367,7 @@ int main(void)
         BT_TEST(batch_is_made_or_refused),
         BT_TEST(batch_without_memory_is_not_begun),
         BT_TEST(memory_of_lines_and_answers_is_counted),
+        BT_TEST(little_memory_is_enough_for_some_lines),
         BT_TEST(batch_that_has_ended_is_left_alone),
         BT_TEST(store_that_is_full_is_waited_for),
         BT_TEST(tenant_that_finds_no_room_is_waited_for),
