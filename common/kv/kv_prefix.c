@@ -28,6 +28,7 @@ struct bt_kv_prefix {
     uint32_t oldest, newest;
     uint32_t spare; /* nodes that are not in use */
     uint32_t mask;  /* n_buckets - 1, a power of two */
+    uint32_t n_nodes;
     uint32_t *buckets;
     node_t *nodes;
     uint32_t *blocks; /* of each node, [n_groups] */
@@ -43,6 +44,19 @@ static void memory_free(bt_kv_prefix_t *index)
     bt_free(index->nodes);
     bt_free(index->buckets);
     bt_free(index);
+}
+
+static void forget_nodes(bt_kv_prefix_t *index)
+{
+    for (uint64_t i = 0; i <= index->mask; i++) {
+        index->buckets[i] = NONE;
+    }
+    for (uint32_t i = 0; i < index->n_nodes; i++) {
+        index->nodes[i] =
+            (node_t){.bucket_next = (i + 1 < index->n_nodes) ? i + 1 : NONE};
+    }
+    index->spare = 0;
+    index->oldest = index->newest = NONE;
 }
 
 bt_status_t bt_kv_prefix_create(bt_kv_pool_t *pool, uint32_t n_blocks,
@@ -79,20 +93,15 @@ bt_status_t bt_kv_prefix_create(bt_kv_pool_t *pool, uint32_t n_blocks,
         memory_free(index);
         return BT_ERR_NO_MEMORY;
     }
-    for (uint64_t i = 0; i < n_buckets; i++) {
-        index->buckets[i] = NONE;
-    }
-    for (uint32_t i = 0; i < n_nodes; i++) {
-        index->nodes[i].bucket_next = (i + 1 < n_nodes) ? i + 1 : NONE;
-    }
     index->pool = pool;
     index->groups = groups;
     index->has_windows = n_whole < groups->n;
     index->may_run_out = n_whole == 0;
     index->tokens_per_block = t;
     index->seed = seed;
-    index->oldest = index->newest = NONE;
     index->mask = (uint32_t)(n_buckets - 1);
+    index->n_nodes = n_nodes;
+    forget_nodes(index);
     *index_p = index;
     return BT_OK;
 }
@@ -117,15 +126,31 @@ static uint32_t unkeep(bt_kv_prefix_t *index, uint32_t id)
     return n;
 }
 
+static uint32_t unkeep_all(bt_kv_prefix_t *index)
+{
+    uint32_t n = 0;
+
+    for (uint32_t id = index->oldest; id != NONE; id = index->nodes[id].newer) {
+        n += unkeep(index, id);
+    }
+    return n;
+}
+
 void bt_kv_prefix_destroy(bt_kv_prefix_t *index)
 {
     if (index == NULL) {
         return;
     }
-    for (uint32_t id = index->oldest; id != NONE; id = index->nodes[id].newer) {
-        (void)unkeep(index, id);
-    }
+    (void)unkeep_all(index);
     memory_free(index);
+}
+
+uint32_t bt_kv_prefix_clear(bt_kv_prefix_t *index)
+{
+    const uint32_t n = unkeep_all(index);
+
+    forget_nodes(index);
+    return n;
 }
 
 /* ---- where a node is ---- */

@@ -79,6 +79,10 @@ BT_MUST_CHECK bt_status_t bt_kv_prefix_create(bt_kv_pool_t *pool,
 /** Frees the index and drops its references to blocks. NULL is allowed. */
 void bt_kv_prefix_destroy(bt_kv_prefix_t *index);
 
+/** Drops all that is cached; sequences that hold such blocks keep them.
+ *  @return number of blocks that were cached */
+uint32_t bt_kv_prefix_clear(bt_kv_prefix_t *index);
+
 /**
  * Finds the longest cached prefix of a sequence, in full spans, and takes
  * references to the blocks that are needed to continue after it.

@@ -84,6 +84,34 @@ static void prefix_lookup_finds_and_holds_the_longest_match(void **state)
     close_all(&f);
 }
 
+static void cleared_cache_finds_nothing_and_works_on(void **state)
+{
+    static const uint32_t first[] = {1, 2, 3, 4, 5, 6};
+    uint32_t a[3];
+    uint32_t b[3];
+    fixture_t f;
+
+    (void)state;
+    open_with(&f, 6);
+    assert_int_equal(bt_kv_prefix_clear(f.index), 0);
+    assert_int_equal(compute(&f, first, 3, a), 0);
+    give_back(&f, a, 1); /* the others are held by their sequence */
+    assert_int_equal(bt_kv_prefix_clear(f.index), 3);
+    assert_int_equal(bt_kv_pool_n_idle(f.pool), 0);
+    assert_int_equal(bt_kv_pool_n_free(f.pool), 4);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 3, 0, b), 0);
+    give_back(&f, a + 1, 2);
+    assert_int_equal(bt_kv_pool_n_free(f.pool), 6);
+
+    assert_int_equal(compute(&f, first, 3, a), 0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 3, 0, b), 3);
+    assert_memory_equal(a, b, sizeof(a));
+    give_back(&f, a, 3);
+    give_back(&f, b, 3);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 6), 3);
+    close_all(&f);
+}
+
 /* The same tokens at another place are another node. */
 static void block_identity_includes_all_preceding_blocks(void **state)
 {
@@ -589,7 +617,15 @@ static void random_operations_find_only_inserted_blocks(void **state)
         for (uint32_t step = 0; step < STEPS; step++) {
             running_t *seq = &running[(uint32_t)rand_r(&seed) % RUNNING];
 
-            if (seq->n_blocks > 0) {
+            if (rand_r(&seed) % 64 == 0) {
+                (void)bt_kv_prefix_clear(f.index);
+                memset(contents, 0, sizeof(contents));
+                for (uint32_t i = 0; i < RUNNING; i++) { /* theirs for good */
+                    give_back(&f, running[i].ids, running[i].n_blocks);
+                    running[i].n_blocks = 0;
+                }
+                assert_int_equal(bt_kv_pool_n_free(f.pool), BLOCKS);
+            } else if (seq->n_blocks > 0) {
                 give_back(&f, seq->ids, seq->n_blocks);
                 seq->n_blocks = 0;
             } else {
@@ -622,6 +658,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(prefix_lookup_finds_and_holds_the_longest_match),
+        BT_TEST(cleared_cache_finds_nothing_and_works_on),
         BT_TEST(block_identity_includes_all_preceding_blocks),
         BT_TEST(eviction_takes_least_recently_used_leaves_first),
         BT_TEST(prefix_is_found_if_every_group_has_its_blocks),
