@@ -13,7 +13,7 @@
 bool bt_admin_state_is_draining(const bt_worker_t *w)
 {
     return w->draining || w->admin.leaves || w->admin.off_duty ||
-           w->weights.are_due;
+           w->weights.are_due || w->sleep.is_due || w->sleep.is_asleep;
 }
 
 bool bt_admin_state_is_drained(const bt_worker_t *w)
@@ -26,8 +26,8 @@ bt_admin_state_t bt_admin_state_of(const bt_worker_t *w)
     if (w->draining || w->admin.leaves) {
         return BT_ADMIN_STATE_END;
     }
-    return (w->admin.off_duty || w->weights.are_due) ? BT_ADMIN_STATE_OFF
-                                                     : BT_ADMIN_STATE_ON;
+    return bt_admin_state_is_draining(w) ? BT_ADMIN_STATE_OFF
+                                         : BT_ADMIN_STATE_ON;
 }
 
 void bt_admin_state_send(bt_worker_t *w)
@@ -99,6 +99,22 @@ void bt_admin_state_on_role(bt_worker_t *w, const bt_msg_role_t *role)
     take_duty(w, (bt_admin_state_t)role->duty);
 }
 
+void bt_admin_cache_reset(bt_worker_t *w, bt_worker_link_t *from,
+                          const bt_msg_cache_reset_t *order)
+{
+    bt_msg_t msg = {.type = BT_MSG_CACHE_IS_EMPTY,
+                    .u.cache_is_empty = {.number = order->number}};
+
+    if (w->prefix != NULL) {
+        msg.u.cache_is_empty.n_blocks = bt_kv_prefix_clear(w->prefix);
+    }
+    w->cache_epoch++;
+    BT_LOG_INFO("prefix cache emptied by an admin command, %u blocks",
+                msg.u.cache_is_empty.n_blocks);
+    bt_worker_send(w, from, &msg);
+    w->stats.next_ms = 0;
+}
+
 bt_status_t bt_sighup_open(bt_worker_t *w)
 {
     sigset_t set;
@@ -130,9 +146,11 @@ static void rekey(bt_worker_t *w)
         return;
     }
     if (bt_control_rekey(w->control, key, sizeof(key), bt_now_ms())) {
-        bt_kvt_plane_key(key, kv_key);
-        bt_kvt_rekey(w->kvt, kv_key, bt_now_ms());
-        bt_key_wipe(kv_key, sizeof(kv_key));
+        if (w->kvt != NULL) { /* it does not sleep */
+            bt_kvt_plane_key(key, kv_key);
+            bt_kvt_rekey(w->kvt, kv_key, bt_now_ms());
+            bt_key_wipe(kv_key, sizeof(kv_key));
+        }
         BT_LOG_INFO(
             "SIGHUP: new links use the new cluster key; the previous one is accepted for 10 minutes");
     } else {

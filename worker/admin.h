@@ -40,6 +40,10 @@ bt_admin_state_t bt_admin_state_of(const bt_worker_t *w); /**< for STATS */
  *  once. */
 void bt_admin_state_send(bt_worker_t *w);
 
+/** Empties the prefix cache by order of a router, and answers it. */
+void bt_admin_cache_reset(bt_worker_t *w, bt_worker_link_t *from,
+                          const bt_msg_cache_reset_t *order);
+
 /* SIGHUP: a worker reads its key file again. Open links
  * stay; new links, to routers and to other workers, use the new key, and for
  * ten minutes also accept the previous one. */

@@ -589,6 +589,7 @@ void bt_job_hold_known(bt_worker_t *w, bt_job_t *job)
 
     BT_ASSERT(!job->has_blocks);
     job->n_reused = 0;
+    job->cache_epoch = w->cache_epoch;
     if (w->prefix != NULL) {
         job->n_reused = bt_kv_prefix_match(
             w->prefix, job->seq.space, job->seq.tokens,
@@ -638,6 +639,7 @@ bt_status_t bt_job_share_blocks(bt_worker_t *w, bt_job_t *job)
         bt_kv_fork_n_new(job->n_tokens, w->tokens_per_block, n);
     bt_status_t status;
 
+    job->cache_epoch = job->leader->cache_epoch;
     if (job->claim.want == BT_SCHED_CONTEXT) {
         for (uint32_t i = 0; i < n; i++) {
             bt_kv_pool_ref(w->pool, theirs[i]);
@@ -671,7 +673,8 @@ void bt_worker_job_copied(bt_worker_t *w, bt_job_t *job)
 void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
                             uint32_t n_tokens)
 {
-    if ((w->prefix != NULL) && job->has_blocks) {
+    if ((w->prefix != NULL) && job->has_blocks &&
+        (job->cache_epoch == w->cache_epoch)) {
         bt_kv_prefix_insert(w->prefix, job->seq.space, job->seq.tokens,
                             n_tokens / w->tokens_per_block, job->block_ids,
                             &job->hold);

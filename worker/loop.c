@@ -144,8 +144,8 @@ void bt_worker_send_beams(bt_worker_t *w, const bt_job_t *job)
     }
 }
 
-static void refuse(bt_worker_t *w, bt_worker_link_t *from, bt_req_key_t key,
-                   bt_status_t status, const char *why)
+void bt_worker_refuse(bt_worker_t *w, bt_worker_link_t *from, bt_req_key_t key,
+                      bt_status_t status, const char *why)
 {
     bt_msg_t msg = {.type = BT_MSG_FAILED};
 
@@ -166,7 +166,8 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
     bt_status_t status;
 
     if (bt_admin_state_is_draining(w)) {
-        refuse(w, from, request->key, BT_ERR_BUSY, "the worker is draining");
+        bt_worker_refuse(w, from, request->key, BT_ERR_BUSY,
+                         "the worker is draining");
         bt_fanout_miss(w, from, request);
         return;
     }
@@ -185,7 +186,7 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
     if (status != BT_OK) {
         BT_LOG_WARN("request %" PRIu64 " attempt %u refused: %s",
                     request->key.id, request->key.attempt, why);
-        refuse(w, from, request->key, status, why);
+        bt_worker_refuse(w, from, request->key, status, why);
         bt_fanout_miss(w, from, request);
         return;
     }
@@ -324,6 +325,12 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     case BT_MSG_WEIGHTS:
         bt_weights_on_order(w, from, &msg.u.weights);
         break;
+    case BT_MSG_SLEEP:
+        bt_sleep_on_order(w, &msg.u.sleep);
+        break;
+    case BT_MSG_CACHE_RESET:
+        bt_admin_cache_reset(w, from, &msg.u.cache_reset);
+        break;
     case BT_MSG_HELLO:
     case BT_MSG_TOKENS:
     case BT_MSG_PREFILLED:
@@ -336,6 +343,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     case BT_MSG_KV_LINK:
     case BT_MSG_BEAM:
     case BT_MSG_WEIGHTS_CHECKED:
+    case BT_MSG_CACHE_IS_EMPTY:
         BT_LOG_WARN("router sent message type %d to a worker", (int)msg.type);
         break;
     }
@@ -359,9 +367,7 @@ static uint32_t free_bit(const bt_worker_t *w)
     return ~used & (used + 1); /* the lowest */
 }
 
-/* Checks whether the router accepts us. @return false when it refused the link
- */
-static bool check_router(bt_worker_t *w, const bt_link_event_t *event)
+bool bt_worker_check_router(bt_worker_t *w, const bt_link_event_t *event)
 {
     const bt_wire_range_t ours = bt_wire_range_ours();
     char theirs_text[BT_WIRE_RANGE_BYTES];
@@ -402,7 +408,7 @@ static void on_link_up(bt_worker_t *w, const bt_link_event_t *event)
     bt_link_t *control = event->link;
     bt_worker_link_t *link;
 
-    if (!check_router(w, event)) {
+    if (!bt_worker_check_router(w, event)) {
         return;
     }
     if (w->n_links == BT_ARRAY_LEN(w->links)) {
@@ -701,8 +707,7 @@ static void check_progress(bt_worker_t *w, uint64_t now_ms)
     }
 }
 
-/* Warns while no router is linked: the worker serves nothing then. */
-static void check_routers(bt_worker_t *w, uint64_t now_ms)
+void bt_worker_check_routers(bt_worker_t *w, uint64_t now_ms)
 {
     const char *join = w->config->join;
     const uint64_t alone_s =
@@ -740,7 +745,7 @@ static void tick(bt_worker_t *w)
         send_stats(w);
         bt_fanout_expire(w, bt_now_us());
         check_deadlines(w);
-        check_routers(w, now_ms);
+        bt_worker_check_routers(w, now_ms);
         bt_link_status_send(w, now_ms);
     }
     bt_membership_tick(w);
@@ -855,8 +860,9 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
         return false;
     }
     *code_p = 0;
-    if (w->weights.are_due && !w->draining && (w->n_jobs == 0)) {
-        return false; /* start.c starts it again with them */
+    if ((w->weights.are_due || w->sleep.is_due) && !w->draining &&
+        (w->n_jobs == 0)) {
+        return false; /* start.c starts it again */
     }
     return !w->draining ||
            ((w->n_jobs > 0) && (bt_now_ms() < w->drain_deadline_ms));

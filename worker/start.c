@@ -140,6 +140,7 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
 
     if ((status = bt_start_file_open(w, s)) != BT_OK ||
         (status = bt_weights_opened(w, s->gguf)) != BT_OK ||
+        (status = bt_sleep_opened(w, s->gguf)) != BT_OK ||
         (status = bt_start_grammars_begin(w, s)) != BT_OK ||
         (status = bt_start_options_check(w, s)) != BT_OK ||
         (status = bt_start_cores_settle(w, s)) != BT_OK ||
@@ -303,12 +304,13 @@ static int serve(bt_worker_t *w, bt_start_t *s, int signal_fd,
     bt_start_draft_close(s);
     bt_gguf_close(s->gguf); /* the weights are packed */
     s->gguf = NULL;
+    w->sleep.is_waking = false;
     keep_heap();
     return bt_worker_loop(w, signal_fd);
 }
 
 /* Makes a closed worker one that was not started yet, of another instance, with
- * its next weights. */
+ * its next weights, or one that sleeps. */
 static void start_anew(bt_worker_t *w, bt_start_t *s)
 {
     const bt_worker_t before = *w;
@@ -323,8 +325,12 @@ static void start_anew(bt_worker_t *w, bt_start_t *s)
     w->beat = before.beat;
     w->admin = before.admin;
     w->weights = before.weights;
-    w->weights.now = before.weights.next;
+    if (before.weights.are_due && !before.sleep.is_due) {
+        w->weights.now = before.weights.next;
+    } /* else its routers order them again when it wakes */
     w->weights.are_due = false;
+    w->sleep = before.sleep;
+    bt_sleep_go(&w->sleep);
     *s = (bt_start_t){.store = started.store,
                       .model = started.model,
                       .is_again = true,
@@ -343,34 +349,46 @@ static void start_anew(bt_worker_t *w, bt_start_t *s)
     w->config = &s->own_config;
 }
 
+/* True when the worker is to be started again in its process. */
+static bool goes_on(bt_worker_t *w, bt_status_t started, int code)
+{
+    if (started != BT_OK) {
+        return bt_sleep_failed(w, started) || bt_weights_failed(w, started);
+    }
+    return (code == BT_EXIT_OK) && !w->draining &&
+           (w->weights.are_due || w->sleep.is_due);
+}
+
 /* Rank 0: serves routers and the launcher. @return the exit code */
 static int run(bt_worker_t *w, bt_start_t *s, int signal_fd)
 {
-    bool goes_on = true;
+    bool is_over = false;
     int code = BT_EXIT_FAILURE;
-    bt_status_t started = BT_OK;
 
     s->model = w->config->model;
     w->weights.start = s;
     w->weights.trial = &bt_start_trial_ops;
     w->ready_fd = bt_ready_fd_open();
     bt_heartbeat_open(&w->beat);
-    w->weights.are_replaceable = (w->config->allow_weight_updates[0] != '\0') &&
-                                 (s->team.size == 1) &&
-                                 !bt_cluster_has_router(s->cluster);
-    while (goes_on) {
-        code = serve(w, s, signal_fd, &started);
-        goes_on = (started == BT_OK) ? (code == BT_EXIT_OK) &&
-                                           w->weights.are_due && !w->draining
-                                     : bt_weights_failed(w, started);
-        if (goes_on) { /* it is not hung, though it beats no more */
+    w->sleep.is_possible =
+        (s->team.size == 1) && !bt_cluster_has_router(s->cluster);
+    w->weights.are_replaceable =
+        (w->config->allow_weight_updates[0] != '\0') && w->sleep.is_possible;
+    while (!is_over) {
+        bt_status_t started = BT_OK;
+
+        code = w->sleep.is_asleep ? bt_sleep_run(w, s, signal_fd)
+                                  : serve(w, s, signal_fd, &started);
+        is_over = !goes_on(w, started, code);
+        if (!is_over) { /* it is not hung, though it beats no more */
             bt_ready_fd_say(&w->ready_fd, "loading\n");
         }
         close_all(w, s);
-        if (goes_on) {
+        if (!is_over) {
             bt_start_draft_close(s);
             bt_gguf_close(s->gguf);
             start_anew(w, s);
+            (void)malloc_trim(0);
         }
     }
     bt_ready_fd_close(&w->ready_fd);

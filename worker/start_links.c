@@ -142,6 +142,11 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if (w->weights.are_replaceable) {
         hello->flags |= BT_HELLO_WEIGHTS;
     }
+    if (w->sleep.is_possible) {
+        hello->flags |= BT_HELLO_SLEEPS;
+    }
+    hello->flags |= BT_HELLO_CACHE_RESET;
+    hello->sleep_order = w->sleep.order;
     hello->weights = w->weights.now;
     if (w->weights.now.update != 0) {
         hello->base = w->weights.base;
@@ -156,6 +161,9 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     strncpy(hello->version_text, bt_config_version(),
             sizeof(hello->version_text) - 1);
     bt_wire_encode(&msg, out);
+    w->sleep.hello = *hello;
+    w->sleep.hello.ranks = NULL;
+    w->sleep.hello.n_ranks = 0;
     return bt_strbuf_status(out);
 }
 
@@ -193,7 +201,8 @@ bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s)
     bt_status_t status;
 
     bt_strbuf_init(&hello, BT_LINK_MAX_PAYLOAD);
-    status = encode_hello(w, s, &hello);
+    status = w->sleep.is_asleep ? bt_sleep_hello(w, &hello)
+                                : encode_hello(w, s, &hello);
     if (status == BT_OK) {
         config.hello = hello.data;
         config.hello_bytes = hello.len;

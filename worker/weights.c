@@ -413,5 +413,6 @@ bool bt_weights_failed(bt_worker_t *w, bt_status_t status)
     w->weights.failed_update = w->weights.now.update;
     w->weights.failed_status = status;
     w->weights.next = (bt_wire_weights_t){0};
+    w->weights.are_due = true;
     return true;
 }

@@ -53,6 +53,7 @@
 #include "worker/cores.h"
 #include "worker/grammars.h"
 #include "worker/routers.h"
+#include "worker/sleep.h"
 #include "worker/transfer.h"
 #include "worker/weights.h"
 
@@ -99,7 +100,8 @@ typedef struct bt_job {
      *  one block per group. The spans it begins with make claim.n_blocks.
      *  Queued while the job generates and may grow (worker_priv.h). */
     bt_sched_kv_demand_t grower;
-    uint32_t n_reused; /**< leading spans found in the prefix cache */
+    uint32_t n_reused;    /**< leading spans found in the prefix cache */
+    uint32_t cache_epoch; /**< that of the worker when it looked there */
     /* Of a preempted job (worker_priv.h). */
     uint32_t n_computed; /**< tokens with KV when the job left the engine */
     uint64_t paused_at_us, paused_us;
@@ -217,6 +219,7 @@ struct bt_worker {
     uint64_t instance;
     char name[BT_WIRE_MAX_NAME];
     bt_worker_weights_t weights;
+    bt_worker_sleep_t sleep;
 
     bt_backend_t *backend;
     bt_model_t *model;
@@ -258,6 +261,8 @@ struct bt_worker {
     bt_copier_t copier;        /**< copies to and from kv_memory */
     bt_kv_pool_t *pool;
     bt_kv_prefix_t *prefix;  /**< NULL: disabled by option */
+    uint32_t cache_epoch;    /**< number of times that it was emptied by order;
+                                  blocks of jobs before do not enter it */
     uint32_t *acquired;      /**< scratch, n_blocks ids */
     bt_core_demand_t *board; /* NULL: no cores are borrowed or lent here */
     bt_engine_t *engine;

@@ -41,6 +41,15 @@ int bt_worker_loop(bt_worker_t *w, int signal_fd);
  *  @param [in] ctx  the bt_worker_t */
 void bt_worker_on_transfer(void *ctx, const bt_transfer_event_t *event);
 
+/** Refuses a request: FAILED and ENDED. */
+void bt_worker_refuse(bt_worker_t *w, bt_worker_link_t *from, bt_req_key_t key,
+                      bt_status_t status, const char *why);
+/** Checks the HELLO of a router that is linked now.
+ *  @return false: it was refused, and its link closed; logged */
+bool bt_worker_check_router(bt_worker_t *w, const bt_link_event_t *event);
+/** Warns while no router is linked: the worker serves nothing then. */
+void bt_worker_check_routers(bt_worker_t *w, uint64_t now_ms);
+
 /** Sets the roles of the worker, at start-up or by order of a router. Reports
  *  them to the parent process at once and to all routers with the next STATS,
  *  which is due immediately.

@@ -116,6 +116,9 @@ typedef enum bt_msg_type {
     BT_MSG_BEAM = 17,            /**< for requests with beams */
     BT_MSG_WEIGHTS = 18,         /**< to workers with BT_HELLO_WEIGHTS */
     BT_MSG_WEIGHTS_CHECKED = 19, /**< from those */
+    BT_MSG_SLEEP = 20,           /**< to workers with BT_HELLO_SLEEPS */
+    BT_MSG_CACHE_RESET = 21,     /**< to workers with BT_HELLO_CACHE_RESET */
+    BT_MSG_CACHE_IS_EMPTY = 22,  /**< from those */
 } bt_msg_type_t;
 
 typedef enum bt_role {
@@ -190,6 +193,9 @@ typedef struct bt_msg_hello {
      *  whose file routers read the tokenizer; `model` is that of the weights
      *  in use. */
     bt_hash128_t base;
+    /** Number of the last SLEEP that it has carried out; with BT_HELLO_ASLEEP
+     *  it sleeps, or could not be woken. Default: 0, none. */
+    uint64_t sleep_order;
 #ifdef BT_WIRE_TEST_NEXT
     uint32_t test_next; /**< field of the later build; default: 7 */
 #endif
@@ -220,6 +226,13 @@ typedef struct bt_msg_hello {
 #define BT_HELLO_GRAMMARS 256u
 /** Flag: replaces its weights on demand (bt_msg_weights_t). */
 #define BT_HELLO_WEIGHTS 512u
+/** Flag: sleeps on demand (bt_msg_sleep_t). */
+#define BT_HELLO_SLEEPS 1024u
+/** Flag: sleeps: it has neither weights nor a KV pool, takes no requests, and
+ *  its rank has no address. What else HELLO says is of the time before. */
+#define BT_HELLO_ASLEEP 2048u
+/** Flag: empties its prefix cache on demand (bt_msg_cache_reset_t). */
+#define BT_HELLO_CACHE_RESET 4096u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< prefill and token #1, then transfer KV */
@@ -566,6 +579,26 @@ typedef struct bt_msg_weights_checked {
     char text[BT_WIRE_MAX_TEXT]; /**< otherwise the reason */
 } bt_msg_weights_checked_t;
 
+/** Command of R to a worker: give back the memory of weights and KV pool when
+ *  the requests that it has are over, or take it again. The answer is a new
+ *  HELLO, of a new instance. */
+typedef struct bt_msg_sleep {
+    uint64_t order;  /**< number; a later one is larger, on whatever router */
+    uint32_t sleeps; /**< 1: sleep, 0: wake */
+} bt_msg_sleep_t;
+
+/** Command of R to a worker: empty the prefix cache. The blocks of requests
+ *  that run stay theirs, and do not enter it later. */
+typedef struct bt_msg_cache_reset {
+    uint64_t number; /**< chosen by R, for the answer */
+} bt_msg_cache_reset_t;
+
+/** The prefix cache of a worker is empty. */
+typedef struct bt_msg_cache_is_empty {
+    uint64_t number;   /**< as in the command */
+    uint32_t n_blocks; /**< KV blocks that were cached */
+} bt_msg_cache_is_empty_t;
+
 /** Decoded message. Pointers inside refer to memory owned by the decoder
  *  object and stay valid until its next use. */
 typedef struct bt_msg {
@@ -589,6 +622,9 @@ typedef struct bt_msg {
         bt_msg_beam_t beam;
         bt_msg_weights_t weights;
         bt_msg_weights_checked_t weights_checked;
+        bt_msg_sleep_t sleep;
+        bt_msg_cache_reset_t cache_reset;
+        bt_msg_cache_is_empty_t cache_is_empty;
     } u;
 } bt_msg_t;
 

@@ -102,6 +102,7 @@ static const field_t hello_fields[] = {
     SIZED(FIELD_NAME, bt_msg_hello_t, weights.path, BT_WIRE_MAX_PATH),
     OF(FIELD_U64, bt_msg_hello_t, base.lo),
     OF(FIELD_U64, bt_msg_hello_t, base.hi),
+    OF(FIELD_U64, bt_msg_hello_t, sleep_order),
 #ifdef BT_WIRE_TEST_NEXT
     U32_ELSE(bt_msg_hello_t, test_next, 0, ANY, 7),
 #endif
@@ -415,6 +416,20 @@ static const field_t weights_checked_fields[] = {
     SIZED(FIELD_TEXT, bt_msg_weights_checked_t, text, BT_WIRE_MAX_TEXT),
 };
 
+static const field_t sleep_fields[] = {
+    OF(FIELD_U64, bt_msg_sleep_t, order),
+    U32(bt_msg_sleep_t, sleeps, 0, 1),
+};
+
+static const field_t cache_reset_fields[] = {
+    OF(FIELD_U64, bt_msg_cache_reset_t, number),
+};
+
+static const field_t cache_is_empty_fields[] = {
+    OF(FIELD_U64, bt_msg_cache_is_empty_t, number),
+    U32(bt_msg_cache_is_empty_t, n_blocks, 0, ANY),
+};
+
 const field_list_t *bt_wire_fields(uint32_t type)
 {
     static const field_list_t lists[] = {
@@ -437,6 +452,9 @@ const field_list_t *bt_wire_fields(uint32_t type)
         [BT_MSG_BEAM] = LIST(beam_fields, 7),
         [BT_MSG_WEIGHTS] = LIST(weights_fields, 4),
         [BT_MSG_WEIGHTS_CHECKED] = LIST(weights_checked_fields, 5),
+        [BT_MSG_SLEEP] = LIST(sleep_fields, 2),
+        [BT_MSG_CACHE_RESET] = LIST(cache_reset_fields, 1),
+        [BT_MSG_CACHE_IS_EMPTY] = LIST(cache_is_empty_fields, 2),
     };
 
     if ((type == 0) || (type >= BT_ARRAY_LEN(lists))) {

@@ -268,6 +268,7 @@ void bt_core_tick(bt_core_t *core, uint64_t now_us)
     }
     core->tick_us = now_us;
     bt_core_weights_tick(core, now_us);
+    bt_core_sleep_tick(core, now_us);
     for (uint32_t i = 0; i < BT_SCHED_N_CAPABILITY_SETS; i++) {
         if (bt_core_has_workers(core, i * BT_SCHED_PROCESSORS) ||
             !bt_table_ready(&core->table)) {

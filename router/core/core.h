@@ -319,6 +319,7 @@ void bt_core_end_all(bt_core_t *core, const char *why, uint64_t now_us);
 /** Reasons to hold; the core holds while there is one. */
 #define BT_CORE_HOLD_PAUSE   1u /**< an operator's (pause.h) */
 #define BT_CORE_HOLD_WEIGHTS 2u /**< the workers get other weights */
+#define BT_CORE_HOLD_SLEEP   4u /**< the workers sleep, or are to sleep */
 
 /** Begins to hold. Harmless when repeated. @param why  BT_CORE_HOLD_* */
 void bt_core_hold(bt_core_t *core, uint32_t why);
@@ -423,6 +424,32 @@ void bt_core_check_weights(const bt_core_t *core, bt_instance_t *worker,
 /** Returns the weights that a generation's tokens are of; those in force before
  *  it was sent. */
 const bt_gen_weights_t *bt_core_weights_of(const bt_gen_t *gen);
+/* Sleep of the workers (docs/TRAINING_LOOPS.md). One order is in force, the one
+ * with the largest number of any router: workers that are not as ordered are
+ * told, also when they join. */
+
+/** Order in force. */
+typedef struct bt_core_sleep {
+    uint64_t order;    /**< number of the order; 0: none, the workers serve */
+    bool is_asleep;    /**< the workers are to sleep, and the core holds */
+    uint32_t n_told;   /**< workers that were there when it came */
+    uint64_t since_us; /**< when it came */
+} bt_core_sleep_t;
+
+const bt_core_sleep_t *bt_core_sleep(const bt_core_t *core);
+/** Puts an order in force, whose number is larger than that of the one before.
+ *  Generations that run are left to their workers, which finish them. */
+void bt_core_set_sleep(bt_core_t *core, uint64_t number, bool is_asleep,
+                       uint64_t now_us);
+/** Repeats the order to wake to workers that could not be woken, which else
+ *  happens every 10 s. */
+void bt_core_wake_again(const bt_core_t *core);
+
+/** Orders a worker to empty its prefix cache; worker->emptied has the answer
+ *  later. @return false: it is of a version that cannot */
+BT_MUST_CHECK bool bt_core_reset_cache(const bt_core_t *core,
+                                       bt_instance_t *worker, uint64_t number);
+
 /** Removes and frees a lost worker; its generations are retried or end. */
 void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
                          const char *reason, uint64_t now_us);

@@ -181,6 +181,7 @@ struct bt_core {
     uint64_t n_passes;
     bt_wire_weights_t weights;  /**< weights in force */
     bt_hash128_t weights_model; /**< identity of the model there */
+    bt_core_sleep_t sleep;      /**< whether the workers are to sleep */
     uint32_t holds;             /**< BT_CORE_HOLD_* in force */
     uint32_t n_held;            /**< live generations with is_held */
     bool has_eased; /**< a tenant has less work ahead than at the last pass */
@@ -349,6 +350,16 @@ void bt_gen_bind_weights(const bt_core_t *core, bt_gen_t *gen);
 /** Ends a generation whose attempt was lost and which cannot run again, because
  *  its weights are not in force any more. @return false: it can */
 bool bt_gen_fails_for_weights(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
+
+/* sleep.c */
+/** Compares a worker that joined with the order in force. */
+void bt_core_sleep_joined(bt_core_t *core, bt_instance_t *worker,
+                          uint64_t now_us);
+/** Repeats the order to workers that could not be woken. */
+void bt_core_sleep_tick(bt_core_t *core, uint64_t now_us);
+/** Takes a worker's word that its prefix cache is empty. */
+void bt_core_cache_is_empty(bt_instance_t *worker,
+                            const bt_msg_cache_is_empty_t *msg);
 
 /* beam_answers.c */
 /** Prepares a new generation for a beam search.

@@ -452,6 +452,9 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
     case BT_MSG_WEIGHTS_CHECKED:
         bt_core_weights_checked(core, worker, &msg->u.weights_checked, now_us);
         return BT_OK;
+    case BT_MSG_CACHE_IS_EMPTY:
+        bt_core_cache_is_empty(worker, &msg->u.cache_is_empty);
+        return BT_OK;
     case BT_MSG_DRAIN:
         BT_LOG_INFO("worker %s drains", worker->hello.name);
         bt_core_worker_drains(core, worker);
@@ -463,6 +466,8 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
     case BT_MSG_PEER_GONE:
     case BT_MSG_ROLE:
     case BT_MSG_WEIGHTS:
+    case BT_MSG_SLEEP:
+    case BT_MSG_CACHE_RESET:
         break;
     }
     return BT_ERR_BAD_MESSAGE;

@@ -75,6 +75,12 @@ typedef struct bt_instance {
     /** Time at which it refused to load the weights in force, or was ordered
      *  to try it again; 0: it has not refused. @a checked has the reason. */
     uint64_t refused_us;
+    bool is_away; /**< sleeps, or is to sleep: gets no requests */
+    /** Time at which it came back asleep when it was to wake; 0: it has not, or
+     *  was ordered again. */
+    uint64_t failed_us;
+    uint64_t asked_reset; /**< number of the last order to empty its cache */
+    bt_msg_cache_is_empty_t emptied; /**< last answer about its prefix cache */
     bool is_launched; /**< run by a launcher, which may order its role */
     /** Generations of others at the worker, as of its STATS. */
     uint32_t n_others;
@@ -95,6 +101,12 @@ typedef struct bt_instance {
     bt_list_t legs;  /**< open legs at the worker, used by the core */
     void *link_user; /**< control link; owned by the caller */
 } bt_instance_t;
+
+/** True for a worker that sleeps: it has no weights and no KV pool. */
+static inline bool bt_instance_is_asleep(const bt_instance_t *worker)
+{
+    return (worker->hello.flags & BT_HELLO_ASLEEP) != 0;
+}
 
 /** Failed KV link between two workers: kv_links.h. */
 typedef struct bt_cut bt_cut_t;

@@ -54,6 +54,9 @@ static void replace_at(const bt_core_t *core, bt_instance_t *worker)
     worker->is_stale = true;
     worker->refused_us = 0;
     bt_core_worker_drains(core, worker);
+    if (bt_instance_is_asleep(worker)) {
+        return; /* it is ordered to when it has woken */
+    }
     if ((worker->hello.flags & BT_HELLO_WEIGHTS) == 0) {
         BT_LOG_WARN("worker %s replaces no weights and gets no requests: "
                     "weights %s are in force",

@@ -45,7 +45,8 @@ static bool had_role(const bt_instance_t *worker, bt_role_t role)
  * need them, and the role may come back. */
 static void announce(bt_core_t *core, bt_instance_t *worker)
 {
-    const uint32_t fresh = worker->roles & ~worker->roles_ever;
+    const uint32_t fresh =
+        bt_instance_is_asleep(worker) ? 0 : worker->roles & ~worker->roles_ever;
 
     worker->roles_ever |= fresh;
     BT_LIST_FOR_EACH_ENTRY(bt_instance_t, other, &core->table.workers, link) {
@@ -120,6 +121,7 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
     core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_JOINED,
                         bt_role_name(worker->roles));
     announce(core, worker);
+    bt_core_sleep_joined(core, worker, now_us);
     bt_core_weights_joined(core, worker, now_us);
     bt_kv_links_settle(&core->table);
     bt_gen_dispatch_waiting(core, now_us);
@@ -248,7 +250,8 @@ static bool apply_duty(const bt_core_t *core, bt_instance_t *worker,
 {
     const bool drains = worker->sched.health == BT_SCHED_DRAINING;
 
-    if ((duty == BT_ADMIN_STATE_ON) && drains && !worker->is_stale) {
+    if ((duty == BT_ADMIN_STATE_ON) && drains && !worker->is_stale &&
+        !worker->is_away) {
         BT_LOG_INFO("worker %s is in service again", worker->hello.name);
         worker->sched.health = health_of(worker);
         core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_ON,

@@ -143,6 +143,7 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
         .ops = ops, .config = config, .inline_us = BT_FRONTEND_INLINE_US};
     bt_turn_init(&front->turn);
     bt_router_pause_init(&front->pause);
+    bt_router_sleep_init(&front->sleep);
     bt_list_init(&front->held);
     bt_list_init(&front->waiting);
     bt_list_init(&front->placed);
@@ -283,6 +284,7 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
         bt_core_tick(served->core, now_us);
     }
     bt_router_pause_tick(front);
+    bt_router_sleep_tick(front, now_us);
     front->ops->tick(front, now_us);
     if (front->store != NULL) {
         bt_store_tick(front->store, front->pool, bt_unix_us());

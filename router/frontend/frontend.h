@@ -24,6 +24,7 @@
 #include "router/frontend/pause.h"
 #include "router/frontend/regions.h"
 #include "router/frontend/registry.h"
+#include "router/frontend/sleep.h"
 #include "router/frontend/space.h"
 #include "router/frontend/turn.h"
 #include "router/frontend/work.h"
@@ -76,6 +77,7 @@ struct bt_frontend {
     bt_loads_t loads;        /**< models being loaded */
     bt_members_t members;    /**< missing workers, and why */
     bt_router_pause_t pause; /**< pausing by an operator */
+    bt_router_sleep_t sleep; /**< sleep of the workers by an operator */
     bt_turn_t turn;          /**< deferred work of the event loop */
     bt_router_metrics_t *metrics;
     bt_watch_t *watch;           /**< data of live views; owned */

@@ -449,6 +449,9 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
     if ((status == BT_OK) && served->front->pause.is_begun) {
         bt_core_hold(served->core, BT_CORE_HOLD_PAUSE);
     }
+    if (status == BT_OK) {
+        bt_router_sleep_add(served->front, served->core);
+    }
     return status;
 }
 

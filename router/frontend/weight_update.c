@@ -7,6 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "router/frontend/frontend.h"
 
 typedef enum state {
     CHECKING, /* workers look at them */
@@ -46,6 +47,11 @@ bt_status_t bt_weight_update_begin(bt_served_t *served, const char *path,
         bt_api_error_set(error_p, 409, NULL,
                          "weights %s are being loaded: try again later",
                          served->weight_update->weights.version);
+        return BT_ERR_BUSY;
+    }
+    if (bt_router_sleep_is_begun(served->front)) {
+        bt_api_error_set(error_p, 409, NULL,
+                         "the workers sleep: wake them by POST /wake_up first");
         return BT_ERR_BUSY;
     }
     if (last == UINT64_MAX) {

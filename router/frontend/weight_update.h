@@ -48,7 +48,8 @@ typedef void bt_weight_done_t(void *ctx, const bt_weight_result_t *result);
  *   control characters
  * @param [in]  aborts   end the requests that are here
  * @param [out] error_p  filled on failure
- * @retval BT_ERR_BUSY       another one is being carried out
+ * @retval BT_ERR_BUSY       another one is being carried out, or the workers
+ * sleep
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t

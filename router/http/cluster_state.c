@@ -36,6 +36,9 @@ static const char *worker_state(const bt_instance_t *worker)
     default:
         break;
     }
+    if (bt_instance_is_asleep(worker)) {
+        return "asleep";
+    }
     if (worker->stats.duty == BT_ADMIN_STATE_END) {
         return "ending";
     }

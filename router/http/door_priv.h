@@ -46,9 +46,12 @@ struct bt_http_request {
     bt_watcher_t *watcher;       /**< reader of the cluster's events; or NULL */
     bt_model_control_t *control; /**< admin command in progress; or NULL */
     bt_router_pause_waiter_t pause; /**< with is_pausing */
+    bt_router_sleep_waiter_t sleep; /**< with waits_for_sleep */
     bt_served_t
         *updating;   /**< model whose weights this request replaces; or NULL */
     bool is_pausing; /**< waits until the router is paused */
+    bool waits_for_sleep; /**< waits for what it asked of the workers (sleep.h)
+                           */
     bt_http_begin_t begin;
     bt_unpack_t *unpack;     /**< body at the pool; or NULL */
     bt_answer_t *answer;     /**< answer at the pool; or NULL */

@@ -705,5 +705,8 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     if (r->is_pausing) {
         bt_router_pause_forget(&r->pause);
     }
+    if (r->waits_for_sleep) {
+        bt_router_sleep_forget(&r->sleep);
+    }
     (void)leave(r, BT_REQUEST_CLIENT_LEFT);
 }

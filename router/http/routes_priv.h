@@ -8,6 +8,7 @@
 
 #include "common/base/json.h"
 #include "router/http/door_priv.h"
+#include "router/http/query.h"
 #include "router/page/page.h"
 #include "router/triton/metadata.h"
 
@@ -51,6 +52,20 @@ bt_route_t bt_route_worker;
 
 bt_route_t bt_route_pause, bt_route_resume, bt_route_is_paused,
     bt_route_update_weights, bt_route_weight_version;
+
+/** Reads what stands behind the '?' of an admin command.
+ *  @param read  called for each name and value; returns NULL, or the error: a
+ *    phrase
+ *  @return false: it was refused, and the error was sent */
+bool bt_route_read_query(bt_http_request_t *r,
+                         const char *(*read)(const bt_query_t *query,
+                                             void *options),
+                         void *options);
+
+/* ---- sleep_routes.c: memory of the workers ---- */
+
+bt_route_t bt_route_sleep, bt_route_wake_up, bt_route_is_sleeping,
+    bt_route_reset_prefix_cache;
 
 /* ---- watch_routes.c: what live views read ---- */
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "router/http/query.h"
 #include "router/http/routes_priv.h"
 
 typedef struct pause_options {
@@ -14,9 +13,10 @@ typedef struct pause_options {
 } pause_options_t;
 
 /* @return NULL, or the error: a phrase */
-static const char *read_pause_field(const bt_query_t *query,
-                                    pause_options_t *options)
+static const char *read_pause_field(const bt_query_t *query, void *user)
 {
+    pause_options_t *const options = user;
+
     if (strcmp(query->name, "mode") == 0) {
         options->aborts = strcmp(query->value, "abort") == 0;
         return (options->aborts || (strcmp(query->value, "wait") == 0))
@@ -32,16 +32,17 @@ static const char *read_pause_field(const bt_query_t *query,
     return "a pause has a mode and clear_cache, and nothing else";
 }
 
-/* @return false: it was refused, and the error was sent */
-static bool read_pause(bt_http_request_t *r, pause_options_t *options_p)
+bool bt_route_read_query(bt_http_request_t *r,
+                         const char *(*read)(const bt_query_t *query,
+                                             void *options),
+                         void *options)
 {
-    pause_options_t options = {.aborts = true}; /* as vLLM's */
     bt_query_t query;
     bt_status_t status;
 
     bt_query_init(&query, bt_exchange_query(r->ex));
     while ((status = bt_query_next(&query)) == BT_OK) {
-        const char *why = read_pause_field(&query, &options);
+        const char *why = read(&query, options);
 
         if (why != NULL) {
             bt_http_request_error(r, 400, query.name, "%s: %s", query.name,
@@ -55,7 +56,6 @@ static bool read_pause(bt_http_request_t *r, pause_options_t *options_p)
                               "long");
         return false;
     }
-    *options_p = options;
     return true;
 }
 
@@ -85,9 +85,9 @@ static void pause_done(void *ctx, bool is_paused)
 
 void bt_route_pause(bt_http_request_t *r)
 {
-    pause_options_t options;
+    pause_options_t options = {.aborts = true}; /* as vLLM's */
 
-    if (!read_pause(r, &options)) {
+    if (!bt_route_read_query(r, read_pause_field, &options)) {
         return;
     }
     r->pause = (bt_router_pause_waiter_t){.done = pause_done, .ctx = r};

@@ -7,7 +7,7 @@ import { bytes, count, ms, plural, short, span } from './format.js';
 const MOST_SEATS = 32; /* drawn one by one; of more there is a bar */
 
 const STATES = {
-  up: 'up', silent: 'silent', starved: 'starved', draining: 'draining', drained: 'drained', ending: 'ending', missing: 'missing', gone: 'gone',
+  up: 'up', silent: 'silent', starved: 'starved', draining: 'draining', drained: 'drained', asleep: 'asleep', ending: 'ending', missing: 'missing', gone: 'gone',
 };
 const BAD = new Set(['silent', 'starved', 'missing', 'gone']);
 

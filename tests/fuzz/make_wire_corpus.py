@@ -73,7 +73,7 @@ GOLDEN = {
 }
 FUTURE = [None, True, "more", [1, [2, b"x"]], -1, F32(0.5)]
 # Fields that came after it. A list of one has its blob in the field that was there before.
-LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]], 2, 5, 69, 7, "step-7", "/w/7", 8, 9],
+LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]], 2, 5, 69, 7, "step-7", "/w/7", 8, 9, 10],
          "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007, 2008, 2009, 3, 2010, 2011,
                    2012, 2013, 2014, 2015, 2016, 2017, 2018, 2019, 2020, 2021, 2022, 2023,
                    2024, 2025, 2026, 2027, 2028, 2029, 2030, 2031, 2032, 2033, 2, 2035, 2036, 2037,
@@ -129,7 +129,7 @@ WIRE = {
     "tokens_inner_future": [5, [[42, 3, 0, 5, 0] + FUTURE, [43, 0, 700, 49151, 2, None]]],
     "refused_tokens_inner_short": [5, [[42, 3, 0, 5]]],
     "hello_ranks": HELLO + [b"", 2, "", "", 2, 1, RANKS],
-    "hello_ranks_future": HELLO + [b"", 2, "", "", 2, 1, [item + FUTURE for item in RANKS], 2, 5, 69, 0, "", "", 0, 0] + FUTURE,
+    "hello_ranks_future": HELLO + [b"", 2, "", "", 2, 1, [item + FUTURE for item in RANKS], 2, 5, 69, 0, "", "", 0, 0, 0] + FUTURE,
     "hello_no_rank": HELLO + [b"", 2, "", "", 1, 1, []],
     "hello_ranks_most": HELLO + [b"", 2, "", "", 8, 8, [[1, b"x"]] * 64],
     "refused_hello_ranks_too_many": HELLO + [b"", 2, "", "", 64, 64, [[1, b"x"]] * 65],
@@ -151,7 +151,7 @@ WIRE = {
     "refused_grant_rank_64": GRANT + [b"", [[0, 0, b"a"], [64, 0, b"bc"]]],
     "refused_grant_windows_short": GRANT + [b"", [[0, 0, b"a"], [1, 0]]],
     "later_type": [99, 1],
-    "later_type_20": [20] + FUTURE,
+    "later_type_23": [23] + FUTURE,
     "role": [14, 3],
     "role_duty": [14, 0, 3],
     "role_future": [14, 3, 2] + FUTURE,
@@ -186,6 +186,16 @@ WIRE = {
     "refused_weights_loads": [18, 7, "step-7", "/w/7", 2],
     "weights_checked": [19, 7, -3, 1, 2, "another tokenizer"],
     "refused_weights_checked_short": [19, 7, 0, 1, 2],
+    "sleep": [20, 7, 1],
+    "sleep_future": [20, 7, 0] + FUTURE,
+    "refused_sleep_short": [20, 7],
+    "refused_sleep_sleeps": [20, 7, 2],
+    "cache_reset": [21, 7],
+    "cache_reset_future": [21, 7] + FUTURE,
+    "refused_cache_reset_short": [21],
+    "cache_is_empty": [22, 7, 4096],
+    "cache_is_empty_future": [22, 7, 0] + FUTURE,
+    "refused_cache_is_empty_short": [22, 7],
     "later_type_wide": [0xFFFFFFFF, [], b""],
     "refused_type_0": [0, 1],
 }

@@ -121,7 +121,8 @@ def test_api_key_allows_everything_but_admin_commands():
         assert c.request("GET", "/v1/models", headers=keys.of("acme"))[0] == 200
         # Commands, and everybody's figures, are for those who may give commands.
         for method, path in (("POST", "/v2/repository/models/x/unload"), ("POST", "/v2/logging"), ("GET", "/metrics"),
-                             ("GET", "/v2/cluster"), ("POST", "/v2/cluster/workers/decode-0"), ("GET", "/is_paused"), ("POST", "/resume")):
+                             ("GET", "/v2/cluster"), ("POST", "/v2/cluster/workers/decode-0"), ("GET", "/is_paused"), ("POST", "/resume"),
+                             ("GET", "/is_sleeping"), ("POST", "/sleep"), ("POST", "/wake_up"), ("POST", "/reset_prefix_cache")):
             body = "{}" if method == "POST" else None
             assert c.request(method, path, body, keys.of("acme"))[0] == 403, path
             assert c.request(method, path, body, keys.of("ops"))[0] not in (401, 403), path
@@ -135,7 +136,8 @@ def test_api_key_allows_everything_but_admin_commands():
 
 ADMIN_COMMANDS = (("/v2/repository/models/ensemble/unload", "{}"), ("/v2/repository/models/ensemble/load", "{}"),
           ("/v2/logging", '{"log_verbose_level": 0}'), ("/v2/trace/setting", "{}"), ("/v2/models/ensemble/trace/setting", "{}"),
-          ("/v2/cluster/workers/decode-0", '{"role": "decode"}'), ("/resume", ""), ("/pause", ""), ("/resume", ""))
+          ("/v2/cluster/workers/decode-0", '{"role": "decode"}'), ("/resume", ""), ("/pause", ""), ("/resume", ""),
+          ("/sleep", ""), ("/wake_up", ""), ("/reset_prefix_cache", ""))
 
 
 def post_to(address, path, body):

@@ -8,7 +8,7 @@ import time
 from words import shown
 
 PLAIN, DIM, BOLD, GOOD, WARN, BAD = "plain", "dim", "bold", "good", "warn", "bad"
-STATES = {"up": GOOD, "silent": WARN, "starved": WARN, "draining": WARN, "drained": DIM, "ending": WARN, "missing": BAD}
+STATES = {"up": GOOD, "silent": WARN, "starved": WARN, "draining": WARN, "drained": DIM, "asleep": DIM, "ending": WARN, "missing": BAD}
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*%#"
 FEWEST_EVENTS = 3

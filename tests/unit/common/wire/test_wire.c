@@ -312,7 +312,7 @@ static void encoder_refuses_invalid_messages(void **state)
         .type = BT_MSG_TOKENS,
         .u.tokens = {.n = BT_WIRE_MAX_BATCH + 1, .tokens = wire_tokens}};
     cases[n] = (bt_msg_t){.type = BT_MSG_DRAIN};
-    cases[n++].type = (bt_msg_type_t)20;
+    cases[n++].type = (bt_msg_type_t)23;
     assert_int_equal(n, BT_ARRAY_LEN(cases));
     for (size_t i = 0; i < n; i++) {
         bt_strbuf_t buf;
@@ -549,8 +549,8 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
-    assert_int_equal(n_taken, 2 * (13 + 1) + (14 + 4 + 69 + 20 + 2 + 1 + 6) +
-                                  9 + 4 + 6 + 1 + 2 + 2 + 1 + 3 + 1 + 3);
+    assert_int_equal(n_taken, 2 * (13 + 1) + (15 + 4 + 69 + 20 + 2 + 1 + 6) +
+                                  9 + 4 + 6 + 1 + 2 + 2 + 1 + 3 + 1 + 3 + 6);
 }
 
 static void wire_reports_failed_allocations(void **state)

@@ -58,13 +58,28 @@ static void unknown_fields_of_a_newer_peer_are_ignored(void **state)
 /* Elements of each message of protocol 2 as it was when that landed, the type
  * among them: counted in tests/fuzz/make_wire_corpus.py, in its list WIRE. */
 static const size_t n_first[] = {
-    [BT_MSG_HELLO] = 17,          [BT_MSG_REQUEST] = 11, [BT_MSG_GRANT] = 6,
-    [BT_MSG_CANCEL] = 4,          [BT_MSG_TOKENS] = 2,   [BT_MSG_PREFILLED] = 7,
-    [BT_MSG_JOINED] = 9,          [BT_MSG_FAILED] = 5,   [BT_MSG_ENDED] = 7,
-    [BT_MSG_STATS] = 26,          [BT_MSG_PEER] = 4,     [BT_MSG_PEER_GONE] = 2,
-    [BT_MSG_DRAIN] = 1,           [BT_MSG_ROLE] = 2,     [BT_MSG_ROWS] = 8,
-    [BT_MSG_KV_LINK] = 5,         [BT_MSG_BEAM] = 8,     [BT_MSG_WEIGHTS] = 5,
+    [BT_MSG_HELLO] = 17,
+    [BT_MSG_REQUEST] = 11,
+    [BT_MSG_GRANT] = 6,
+    [BT_MSG_CANCEL] = 4,
+    [BT_MSG_TOKENS] = 2,
+    [BT_MSG_PREFILLED] = 7,
+    [BT_MSG_JOINED] = 9,
+    [BT_MSG_FAILED] = 5,
+    [BT_MSG_ENDED] = 7,
+    [BT_MSG_STATS] = 26,
+    [BT_MSG_PEER] = 4,
+    [BT_MSG_PEER_GONE] = 2,
+    [BT_MSG_DRAIN] = 1,
+    [BT_MSG_ROLE] = 2,
+    [BT_MSG_ROWS] = 8,
+    [BT_MSG_KV_LINK] = 5,
+    [BT_MSG_BEAM] = 8,
+    [BT_MSG_WEIGHTS] = 5,
     [BT_MSG_WEIGHTS_CHECKED] = 6,
+    [BT_MSG_SLEEP] = 3,
+    [BT_MSG_CACHE_RESET] = 2,
+    [BT_MSG_CACHE_IS_EMPTY] = 3,
 };
 
 static void missing_required_field_is_refused(void **state)
@@ -99,7 +114,7 @@ static void missing_later_field_has_its_default(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 17; keep <= 31; keep++) {
+    for (size_t keep = 17; keep <= 32; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -128,6 +143,7 @@ static void missing_later_field_has_its_default(void **state)
                             (keep > 28) ? "/w/7" : "");
         assert_int_equal(got.u.hello.base.lo, (keep > 29) ? 8 : 0);
         assert_int_equal(got.u.hello.base.hi, (keep > 30) ? UINT64_MAX : 0);
+        assert_int_equal(got.u.hello.sleep_order, (keep > 31) ? 10 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
@@ -508,8 +524,8 @@ static void copied_list_owns_its_memory(void **state)
 static void unknown_message_type_is_counted_and_ignored(void **state)
 {
     static const uint8_t types[][9] = {
-        {0x91, 20},
-        {0x93, 20, 0xc0, 0x81, 1, 2}, /* nil, {1: 2} */
+        {0x91, 23},
+        {0x93, 23, 0xc0, 0x81, 1, 2}, /* nil, {1: 2} */
         {0x92, 0xcd, 1, 0, 0xa1, 'x'},
         {0x91, 0xce, 0xff, 0xff, 0xff, 0xff},
     };
@@ -529,16 +545,16 @@ static void unknown_message_type_is_counted_and_ignored(void **state)
     assert_int_equal(skip.type, UINT32_MAX);
     assert_int_equal(skip.n, 1);
     assert_true(skip.say);
-    for (uint64_t n = 3; n <= 1000; n++) { /* type 20 came twice above */
+    for (uint64_t n = 3; n <= 1000; n++) { /* type 23 came twice above */
         assert_int_equal(bt_wire_decode(fresh, types[0], sizes[0], &got),
                          BT_ERR_UNSUPPORTED);
         skip = bt_wire_skipped(fresh);
-        assert_int_equal(skip.type, 20);
+        assert_int_equal(skip.type, 23);
         assert_int_equal(skip.n, n);
         assert_int_equal(skip.say, (n == 10) || (n == 100) || (n == 1000));
     }
     /* Of many types only the first ones fill the log. */
-    for (uint8_t type = 20, said = 0; type < 127; type++) {
+    for (uint8_t type = 23, said = 0; type < 127; type++) {
         const uint8_t other[] = {0x91, type};
 
         assert_int_equal(bt_wire_decode(fresh, other, sizeof(other), &got),

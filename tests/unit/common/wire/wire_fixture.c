@@ -110,7 +110,8 @@ bt_msg_t wire_hello(void)
                                            .window_blocks = 5,
                                            .window_spans = 69,
                                            .weights = {7, "step-7", "/w/7"},
-                                           .base = {8, UINT64_MAX}}};
+                                           .base = {8, UINT64_MAX},
+                                           .sleep_order = 10}};
 
     return m;
 }
@@ -260,6 +261,11 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
     out[n++] = (bt_msg_t){
         .type = BT_MSG_WEIGHTS_CHECKED,
         .u.weights_checked = {7, BT_ERR_MISMATCH, {1, 2}, "another one"}};
+    out[n++] = (bt_msg_t){.type = BT_MSG_SLEEP, .u.sleep = {UINT64_MAX, 1}};
+    out[n++] =
+        (bt_msg_t){.type = BT_MSG_CACHE_RESET, .u.cache_reset = {UINT64_MAX}};
+    out[n++] = (bt_msg_t){.type = BT_MSG_CACHE_IS_EMPTY,
+                          .u.cache_is_empty = {UINT64_MAX, 2}};
     return n;
 }
 

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sleep of a model's workers: whether they are to sleep, and which are not as
+ * ordered. While they sleep the core holds. */
+#include <inttypes.h>
+
+#include "common/base/log.h"
+#include "router/core/core_priv.h"
+
+/* Between orders to a worker that could not be woken: its file may come back,
+ * or memory become free. */
+#define RETRY_US 10000000u
+
+const bt_core_sleep_t *bt_core_sleep(const bt_core_t *core)
+{
+    return &core->sleep;
+}
+
+static void order(const bt_core_t *core, bt_instance_t *worker)
+{
+    const bt_msg_t msg = {
+        .type = BT_MSG_SLEEP,
+        .u.sleep = {.order = core->sleep.order,
+                    .sleeps = core->sleep.is_asleep ? 1 : 0},
+    };
+
+    core->ops.send(core->ops.send_ctx, worker, &msg);
+}
+
+/* Compares a worker with what is in force, and has it follow. */
+static void follow(const bt_core_t *core, bt_instance_t *worker,
+                   uint64_t now_us)
+{
+    const bool is_asleep = bt_instance_is_asleep(worker);
+
+    worker->failed_us = 0;
+    worker->is_away = is_asleep || core->sleep.is_asleep;
+    if (worker->is_away) {
+        bt_core_worker_drains(core, worker);
+    }
+    if (is_asleep == core->sleep.is_asleep) {
+        return;
+    }
+    if ((worker->hello.flags & BT_HELLO_SLEEPS) == 0) {
+        BT_LOG_WARN("worker %s cannot sleep and keeps its memory",
+                    worker->hello.name);
+        return;
+    }
+    if (is_asleep && (worker->hello.sleep_order == core->sleep.order)) {
+        BT_LOG_WARN("worker %s could not be woken; its log has the reason",
+                    worker->hello.name);
+        worker->failed_us = now_us;
+        return;
+    }
+    BT_LOG_INFO("worker %s is to %s", worker->hello.name,
+                core->sleep.is_asleep ? "sleep" : "wake");
+    order(core, worker);
+}
+
+void bt_core_set_sleep(bt_core_t *core, uint64_t number, bool is_asleep,
+                       uint64_t now_us)
+{
+    BT_ASSERT(number > core->sleep.order);
+    BT_LOG_INFO("the workers are to %s", is_asleep ? "sleep" : "wake");
+    core->sleep = (bt_core_sleep_t){
+        .order = number, .is_asleep = is_asleep, .since_us = now_us};
+    if (is_asleep) {
+        bt_core_hold(core, BT_CORE_HOLD_SLEEP);
+    }
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
+        core->sleep.n_told++;
+        follow(core, worker, now_us);
+    }
+    core->expected_us = now_us; /* they come back */
+    if (!is_asleep) {
+        bt_core_release(core, BT_CORE_HOLD_SLEEP, now_us);
+    }
+}
+
+void bt_core_sleep_joined(bt_core_t *core, bt_instance_t *worker,
+                          uint64_t now_us)
+{
+    if (worker->hello.sleep_order > core->sleep.order) {
+        /* Another router ordered it. */
+        bt_core_set_sleep(core, worker->hello.sleep_order,
+                          bt_instance_is_asleep(worker), now_us);
+    } else {
+        follow(core, worker, now_us);
+    }
+}
+
+/* It goes, whether it can be woken now or not, and comes back as another
+ * instance. */
+static void order_again(const bt_core_t *core, bt_instance_t *worker)
+{
+    if (worker->failed_us != 0) {
+        worker->failed_us = 0;
+        order(core, worker);
+    }
+}
+
+void bt_core_wake_again(const bt_core_t *core)
+{
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
+        order_again(core, worker);
+    }
+}
+
+void bt_core_sleep_tick(bt_core_t *core, uint64_t now_us)
+{
+    if (core->sleep.is_asleep) {
+        core->expected_us = now_us; /* what waits does so for its workers */
+        return;
+    }
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
+        if (now_us - worker->failed_us >= RETRY_US) {
+            order_again(core, worker);
+        }
+    }
+}
+
+/* ---- prefix caches ---- */
+
+bool bt_core_reset_cache(const bt_core_t *core, bt_instance_t *worker,
+                         uint64_t number)
+{
+    const bt_msg_t msg = {.type = BT_MSG_CACHE_RESET,
+                          .u.cache_reset = {.number = number}};
+
+    worker->asked_reset = number;
+    if (bt_instance_is_asleep(worker)) {
+        worker->emptied =
+            (bt_msg_cache_is_empty_t){.number = number}; /* it has none */
+        return true;
+    }
+    if ((worker->hello.flags & BT_HELLO_CACHE_RESET) == 0) {
+        return false;
+    }
+    core->ops.send(core->ops.send_ctx, worker, &msg);
+    return true;
+}
+
+void bt_core_cache_is_empty(bt_instance_t *worker,
+                            const bt_msg_cache_is_empty_t *msg)
+{
+    worker->emptied = *msg;
+    worker->n_forgot++; /* estimates of what it has are void */
+}
