@@ -122,6 +122,20 @@ def test_smolagents_calls_the_tool_that_ends_its_run(_):
         assert [len(step.tool_calls or []) for step in agent.memory.steps[1:]] == [1], agent.memory.steps
 
 
+def test_smolagents_code_agent_runs_its_code_and_answers(_):
+    """Its tools are functions of the code that the model writes; what that prints ends in None."""
+    smolagents = client_module("smolagents")
+    code = 'I ask the sensor.\n<code>\nprint(get_weather(city="Oslo"))\n</code>'
+    end = 'I know it.\n<code>\nfinal_answer("It is sunny in Oslo.")\n</code>'
+    with Model("smollm", {"O": code, "e": end}, context=16384) as m:
+        ASKED.clear()
+        model = smolagents.OpenAIServerModel(model_id="scripted", api_base=url(m.cluster) + "/v1", api_key="none")
+        agent = smolagents.CodeAgent(tools=[smolagents.tool(get_weather)], model=model, verbosity_level=0)
+        assert agent.run(QUESTION) == RESULT
+        assert TOLD in agent.memory.steps[1].observations, agent.memory.steps[1]
+    assert ASKED == ["Oslo"], ASKED
+
+
 def test_llama_index_agent_calls_a_tool_and_answers(_):
     like, workflow = client_module("llama_index.llms.openai_like"), client_module("llama_index.core.agent.workflow")
 
