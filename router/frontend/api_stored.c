@@ -108,24 +108,11 @@ bt_status_t bt_api_stored_read(const bt_store_t *store,
                                const bt_stored_t *object,
                                bt_api_stored_t *stored_p)
 {
-    bt_store_reader_t *reader = NULL;
     bt_api_stored_t stored = {0};
-    const void *data;
-    size_t bytes = 1;
-    bt_status_t status = bt_store_reader_open(store, object, &reader);
+    bt_status_t status;
 
     bt_strbuf_init(&stored.text, (size_t)object->bytes + 1);
-    if (status == BT_OK) {
-        bt_strbuf_reserve(&stored.text, (size_t)object->bytes);
-    }
-    while ((status == BT_OK) && (bytes > 0)) {
-        status = bt_store_reader_next(reader, &data, &bytes);
-        if (status == BT_OK) {
-            bt_strbuf_append(&stored.text, data, bytes);
-            status = bt_strbuf_status(&stored.text);
-        }
-    }
-    bt_store_reader_close(reader);
+    status = bt_store_read(store, object, 0, UINT64_MAX, &stored.text);
     if (status == BT_OK) {
         status = split(&stored);
     }

@@ -395,7 +395,7 @@ bt_status_t bt_request_find_model(bt_request_t *r, const char *name,
 
 const char *bt_request_space(const bt_request_t *r)
 {
-    return ((r->tenant != NULL) && r->tenant->is_named) ? r->tenant->name : "";
+    return bt_tenant_space(r->tenant);
 }
 
 /* ---- the log ---- */

@@ -155,6 +155,47 @@ static void label_has_a_limit(void **state)
     folder_fini(&f);
 }
 
+/* From any chunk on, on disk and in memory. */
+static void parts_of_an_object_are_read(void **state)
+{
+    static const size_t sizes[] = {0, 1, 65536, 200000};
+    folder_t f;
+
+    (void)state;
+    for (size_t i = 0; i < 2 * BT_ARRAY_LEN(sizes); i++) {
+        const size_t n = sizes[i / 2];
+        const bt_stored_t *object;
+
+        folder_init(&f);
+        f.config.path = (i % 2 == 0) ? f.path : "";
+        folder_open(&f);
+        object = put_bytes(&f, "a", n);
+        for (size_t at = 0; at <= n; at += BT_STORE_CHUNK_BYTES) {
+            static const uint64_t mosts[] = {1, 65536, 65537, 131072,
+                                             UINT64_MAX};
+
+            for (size_t k = 0; k < BT_ARRAY_LEN(mosts); k++) {
+                const uint64_t chunks =
+                    (mosts[k] > n)
+                        ? n
+                        : (mosts[k] + 65535) / 65536 * UINT64_C(65536);
+                const uint64_t want = (chunks < n - at) ? chunks : n - at;
+                bt_strbuf_t out;
+
+                bt_strbuf_init(&out, 1u << 20);
+                assert_int_equal(
+                    bt_store_read(f.store, object, at, mosts[k], &out), BT_OK);
+                assert_int_equal(out.len, want);
+                for (size_t j = 0; j < out.len; j++) {
+                    assert_int_equal((uint8_t)out.data[j], (at + j) % 251);
+                }
+                bt_strbuf_fini(&out);
+            }
+        }
+        folder_fini(&f);
+    }
+}
+
 /* A disk that is full, as a limit of a file's size. */
 static void write_that_fails_leaves_no_file(void **state)
 {
@@ -250,6 +291,7 @@ int main(void)
         BT_TEST(space_leaves_objects_to_others),
         BT_TEST(put_takes_no_more_than_it_reserved),
         BT_TEST(label_has_a_limit),
+        BT_TEST(parts_of_an_object_are_read),
         BT_TEST(write_that_fails_leaves_no_file),
         BT_TEST(allocation_that_fails_leaves_nothing),
         BT_TEST(objects_of_one_moment_have_an_order),
