@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 
 from fleet import Fleet
-from harness import BUILD, PROGRAMS, Cluster, small_model, wait_until
+from harness import BUILD, PROGRAMS, Cluster, free_port, small_model, wait_until
 from launch import Launch
 from test_stored_responses import SECRET, ask, create, said, text_of
 from test_tenants import Keys
@@ -181,6 +181,25 @@ def test_routers_of_one_launch_share_responses():
             assert status == 200 and second["previous_response_id"] == first["id"], second
             holders = {os.path.basename(os.path.dirname(p)).split("@")[0] for p in files_of(folder).values()}
             assert holders == {"router-0", "router-1"}, holders
+
+
+def test_conversations_go_on_behind_one_port():
+    """The kernel deals out connections: no turn knows which router it meets."""
+    with tempfile.TemporaryDirectory() as d:
+        folder, address = os.path.join(d, "shared"), f"127.0.0.1:{free_port()}"
+        with Launch("--model", small_model(d), "--routers", "2", "--reuse-http-port", "--response-store-dir", folder,
+                    http=address) as launch:
+            turns = []
+
+            def met_both():
+                previous = turns[-1] if len(turns) % 6 else None  # a conversation of six turns is within the context
+                status, answer = launch.post(address, "/v1/responses", dict(input="a", max_output_tokens=2, previous_response_id=previous))
+                assert status == 200 and answer["previous_response_id"] == previous, answer
+                turns.append(answer["id"])
+                where = {name: os.path.dirname(path) for name, path in files_of(folder).items()}
+                return any(i % 6 and where[turns[i]] != where[turns[i - 1]] for i in range(1, len(turns)))
+
+            wait_until("a turn has met another router than the turn before it", met_both)
 
 
 def test_expired_responses_of_a_router_that_is_gone_are_removed():
