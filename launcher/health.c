@@ -317,13 +317,38 @@ uint32_t bt_watchdog_period_ms(uint32_t limit_ms)
     return (tenth > LONGEST_MS) ? LONGEST_MS : tenth;
 }
 
+/* Returns the time since the last look, without what the launcher itself has
+ * not run. */
+static uint64_t passed(bt_watchdog_t *watchdog, uint64_t now_ms,
+                       uint32_t limit_ms)
+{
+    const uint64_t most_ms = 2u * bt_watchdog_period_ms(limit_ms);
+    const uint64_t passed_ms = now_ms - watchdog->looked_ms;
+
+    watchdog->looked_ms = now_ms;
+    return (passed_ms > most_ms) ? most_ms : passed_ms;
+}
+
+bool bt_watchdog_look_loading(bt_watchdog_t *watchdog, uint64_t now_ms,
+                              uint32_t limit_ms)
+{
+    const uint64_t loading_ms =
+        watchdog->loading_ms + passed(watchdog, now_ms, limit_ms);
+
+    bt_watchdog_init(watchdog, now_ms);
+    if (loading_ms >= BT_LOADING_MOST_MS) {
+        return true;
+    }
+    watchdog->loading_ms = loading_ms;
+    return false;
+}
+
 bool bt_watchdog_look(bt_watchdog_t *watchdog, uint64_t now_ms, bool has_beaten,
                       uint64_t waited_ms, uint32_t limit_ms)
 {
-    const uint64_t most_ms = 2u * bt_watchdog_period_ms(limit_ms);
-    uint64_t passed_ms = now_ms - watchdog->looked_ms;
+    const uint64_t passed_ms = passed(watchdog, now_ms, limit_ms);
 
-    watchdog->looked_ms = now_ms;
+    watchdog->loading_ms = 0;
     if (has_beaten) {
         watchdog->is_watched = true;
         watchdog->silent_ms = watchdog->waited_ms = 0;
@@ -331,9 +356,6 @@ bool bt_watchdog_look(bt_watchdog_t *watchdog, uint64_t now_ms, bool has_beaten,
     }
     if (!watchdog->is_watched) {
         return false;
-    }
-    if (passed_ms > most_ms) {
-        passed_ms = most_ms; /* the launcher did not run either */
     }
     waited_ms = (waited_ms < passed_ms) ? waited_ms : passed_ms;
     watchdog->waited_ms += waited_ms;

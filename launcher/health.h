@@ -96,7 +96,8 @@ void bt_ready_announce(const bt_ready_t *const *routers, uint32_t n,
 typedef struct bt_watchdog {
     uint64_t looked_ms;
     uint64_t silent_ms;
-    uint64_t waited_ms; /**< wait for a core, since the last heartbeat */
+    uint64_t waited_ms;  /**< wait for a core, since the last heartbeat */
+    uint64_t loading_ms; /**< time that it has loaded other weights for */
     bool is_watched;
 } bt_watchdog_t;
 
@@ -116,6 +117,15 @@ uint32_t bt_watchdog_period_ms(uint32_t limit_ms);
  *          process. */
 bool bt_watchdog_look(bt_watchdog_t *watchdog, uint64_t now_ms, bool has_beaten,
                       uint64_t waited_ms, uint32_t limit_ms);
+
+/** Most time to load other weights, which a process does without heartbeats:
+ *  that of the router for a replacement. */
+#define BT_LOADING_MOST_MS 1800000u
+
+/** Checks a process that loads other weights, in place of bt_watchdog_look():
+ *  it is as at its start, and hangs after BT_LOADING_MOST_MS. */
+bool bt_watchdog_look_loading(bt_watchdog_t *watchdog, uint64_t now_ms,
+                              uint32_t limit_ms);
 
 /** True when the silence is a wait for a core: half of the time, and longer
  *  than one period. */

@@ -253,7 +253,13 @@ void bt_supervisor_watch(bt_supervisor_t *s, uint64_t now_ms)
             continue;
         }
         if (child->ready.is_loading) {
-            bt_watchdog_init(&child->watchdog, now_ms); /* as at its start */
+            if (bt_watchdog_look_loading(&child->watchdog, now_ms, limit_ms)) {
+                bt_child_log_threads(child);
+                BT_LOG_WARN("%s has loaded weights for %u min and is hung; "
+                            "killing it",
+                            child->process->name, BT_LOADING_MOST_MS / 60000);
+                bt_child_signal(child, SIGKILL);
+            }
             continue;
         }
         if (bt_watchdog_look(&child->watchdog, now_ms, has_beaten, waited_ms,

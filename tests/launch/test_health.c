@@ -42,6 +42,40 @@ static void a_process_hangs_after_silence_of_the_limit(void **state)
     assert_false(bt_watchdog_look(&dog, now_ms, false, 0, 10000)); /* said */
 }
 
+static void a_process_that_loads_hangs_after_half_an_hour(void **state)
+{
+    bt_watchdog_t dog;
+    uint64_t now_ms = 7;
+
+    (void)state;
+    bt_watchdog_init(&dog, now_ms);
+    assert_false(bt_watchdog_look(&dog, now_ms, true, 0, 10000));
+    now_ms += 3600000; /* the launcher slept too: 2 s of it count */
+    assert_false(bt_watchdog_look_loading(&dog, now_ms, 10000));
+    for (int i = 0; i < 1797; i++) {
+        now_ms += 1000;
+        assert_false(bt_watchdog_look_loading(&dog, now_ms, 10000));
+    }
+    now_ms += 1000;
+    assert_true(bt_watchdog_look_loading(&dog, now_ms, 10000));
+
+    /* Twice in a row, each shorter, and silence behind it counts anew. */
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < 1000; i++) {
+            now_ms += 1000;
+            assert_false(bt_watchdog_look_loading(&dog, now_ms, 10000));
+        }
+        now_ms += 1000;
+        assert_false(bt_watchdog_look(&dog, now_ms, true, 0, 10000));
+    }
+    for (int i = 0; i < 9; i++) {
+        now_ms += 1000;
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 0, 10000));
+    }
+    now_ms += 1000;
+    assert_true(bt_watchdog_look(&dog, now_ms, false, 0, 10000));
+}
+
 static void a_pause_of_the_machine_is_no_silence(void **state)
 {
     bt_watchdog_t dog;
@@ -333,6 +367,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(what_keeps_a_worker_from_its_routers_is_kept_and_takes_no_room),
         BT_TEST(a_process_hangs_after_silence_of_the_limit),
+        BT_TEST(a_process_that_loads_hangs_after_half_an_hour),
         BT_TEST(a_pause_of_the_machine_is_no_silence),
         BT_TEST(a_process_that_waits_for_a_core_is_starved_not_hung),
         BT_TEST(ready_is_a_line_of_its_own),
