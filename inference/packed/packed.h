@@ -330,4 +330,20 @@ int bt_packed_dir_make(const char *dir);
  *  that stays. */
 void bt_packed_dir_clear(const char *dir, const char *keep, int64_t now_s);
 
+/*
+ * Mark of a temporary file: .NAME.temporary beside it, which each process that
+ * uses it has locked. A file whose mark nobody has locked was left by killed
+ * processes.
+ */
+
+/** Marks a file as temporary, until its last user has unmarked it.
+ *  @return descriptor of the mark; -1: the file stays after a kill */
+int bt_packed_mark(const char *dir, const char *name);
+/** Gives the mark back. @param fd  of bt_packed_mark() */
+void bt_packed_unmark(const char *dir, const char *name, int fd);
+/** Removes the mark of a file that is to stay. */
+void bt_packed_keep(const char *dir, const char *name);
+/** Removes temporary files that killed processes have left. */
+void bt_packed_dir_sweep(const char *dir);
+
 #endif

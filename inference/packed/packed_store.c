@@ -37,7 +37,8 @@
 struct bt_packed_store {
     void *map;
     bt_packed_file_t file;
-    char *remove_path; /* owned; NULL: the file stays */
+    char *dir, *name; /* owned; NULL: the file stays */
+    int mark;         /* with name */
     bool built;
 };
 
@@ -443,6 +444,33 @@ static bt_status_t begin(opening_t *o, const bt_packed_config_t *config)
     return BT_OK;
 }
 
+/* Has the file removed with the store. */
+static void be_temporary(const opening_t *o, bt_packed_store_t *store, int mark)
+{
+    store->dir = bt_strdup(o->config->dir);
+    store->name = bt_strdup(o->name);
+    store->mark = mark;
+    if ((store->dir == NULL) || (store->name == NULL)) {
+        BT_LOG_WARN("packed weights %s stay when they are not needed: out of "
+                    "memory",
+                    o->path);
+        bt_free(store->name);
+        store->name = NULL;
+        bt_packed_unmark(o->config->dir, o->name, mark);
+    }
+}
+
+static void remove_temporary(const bt_packed_store_t *store)
+{
+    char path[PATH_MAX];
+
+    if (store->name != NULL) {
+        snprintf(path, sizeof(path), "%s/%s", store->dir, store->name);
+        (void)unlink(path); /* another process may have done so */
+        bt_packed_unmark(store->dir, store->name, store->mark);
+    }
+}
+
 bt_status_t bt_packed_store_open(const bt_packed_config_t *config,
                                  bt_packed_store_t **store_p)
 {
@@ -450,6 +478,7 @@ bt_status_t bt_packed_store_open(const bt_packed_config_t *config,
     bt_packed_store_t *store = NULL;
     opening_t *const o = bt_calloc(1, sizeof(*o));
     bool built = false;
+    int mark = -1;
     bt_status_t status;
 
     if (o == NULL) {
@@ -459,16 +488,20 @@ bt_status_t bt_packed_store_open(const bt_packed_config_t *config,
         return BT_ERR_NO_MEMORY;
     }
     status = begin(o, config);
+    if ((status == BT_OK) && config->is_temporary &&
+        (bt_packed_dir_make(config->dir) == 0)) {
+        mark = bt_packed_mark(config->dir, o->name);
+    }
     if (status == BT_OK) {
+        bt_packed_dir_sweep(config->dir);
         status = find_or_build(o, &built, &store);
     }
     if ((status == BT_OK) && config->is_temporary) {
-        store->remove_path = bt_strdup(o->path);
-        if (store->remove_path == NULL) {
-            BT_LOG_WARN("packed weights %s stay when they are not needed: out "
-                        "of memory",
-                        o->path);
-        }
+        be_temporary(o, store, mark);
+    } else if (status == BT_OK) {
+        bt_packed_keep(config->dir, o->name);
+    } else {
+        bt_packed_unmark(config->dir, o->name, mark);
     }
     if (status == BT_OK) {
         store->built = built;
@@ -489,11 +522,10 @@ bt_status_t bt_packed_store_open(const bt_packed_config_t *config,
 void bt_packed_store_close(bt_packed_store_t *store)
 {
     if (store != NULL) {
-        if (store->remove_path != NULL) { /* another process may have done so */
-            (void)unlink(store->remove_path);
-        }
+        remove_temporary(store);
         munmap(store->map, store->file.bytes);
-        bt_free(store->remove_path);
+        bt_free(store->dir);
+        bt_free(store->name);
         bt_free(store);
     }
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -301,6 +302,115 @@ void bt_packed_dir_clear(const char *dir, const char *keep, int64_t now_s)
         if (unlinkat(dirfd(stream), entry->d_name, 0) == 0) {
             BT_LOG_INFO("packed weights %s/%s removed: not used for 30 days",
                         dir, entry->d_name);
+        }
+    }
+    closedir(stream);
+}
+
+/* ---- temporary files ---- */
+
+#define MARK_END ".temporary"
+
+static bool mark_path(const char *dir, const char *name, char path[PATH_MAX])
+{
+    const int n = snprintf(path, PATH_MAX, "%s/.%s" MARK_END, dir, name);
+
+    return (n >= 0) && (n < PATH_MAX);
+}
+
+int bt_packed_mark(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    if (!mark_path(dir, name, path)) {
+        return -1;
+    }
+    for (int round = 0; round < 100; round++) {
+        const int fd =
+            open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+        if (fd < 0) {
+            return -1;
+        }
+        /* Another process may be removing it just now. */
+        if ((flock(fd, LOCK_SH | LOCK_NB) == 0) && (fstat(fd, &st) == 0) &&
+            (st.st_nlink > 0)) {
+            return fd;
+        }
+        close(fd);
+    }
+    return -1;
+}
+
+void bt_packed_unmark(const char *dir, const char *name, int fd)
+{
+    char path[PATH_MAX];
+
+    if (fd < 0) {
+        return;
+    }
+    if (mark_path(dir, name, path) && (flock(fd, LOCK_EX | LOCK_NB) == 0)) {
+        (void)unlink(path); /* this was its last user */
+    }
+    close(fd);
+}
+
+void bt_packed_keep(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+
+    if (mark_path(dir, name, path)) {
+        (void)unlink(path);
+    }
+}
+
+/* Returns the length of the name that a mark is of; 0: it is no mark. */
+static size_t marked_length(const char *mark)
+{
+    const size_t n = strlen(mark);
+    const size_t n_end = strlen(MARK_END);
+
+    return ((mark[0] == '.') && (n > n_end + 1) &&
+            (strcmp(mark + n - n_end, MARK_END) == 0))
+               ? n - n_end - 1
+               : 0;
+}
+
+static void sweep(int dir_fd, const char *dir, const char *mark)
+{
+    BT_CLEANUP(close)
+    const int fd =
+        openat(dir_fd, mark, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    const int n = (int)marked_length(mark);
+    char name[NAME_MAX + 1];
+
+    if ((fd < 0) || (flock(fd, LOCK_EX | LOCK_NB) != 0)) {
+        return;
+    }
+    snprintf(name, sizeof(name), "%.*s.new", n, mark + 1);
+    if (is_ours(name)) { /* what was not whole yet */
+        (void)unlinkat(dir_fd, name, 0);
+    }
+    snprintf(name, sizeof(name), "%.*s", n, mark + 1);
+    if (is_ours(name) && (unlinkat(dir_fd, name, 0) == 0)) {
+        BT_LOG_INFO("packed weights %s/%s removed: a killed process left them",
+                    dir, name);
+    }
+    (void)unlinkat(dir_fd, mark, 0);
+}
+
+void bt_packed_dir_sweep(const char *dir)
+{
+    DIR *const stream = opendir(dir);
+    const struct dirent *entry;
+
+    if (stream == NULL) {
+        return;
+    }
+    while ((entry = readdir(stream)) != NULL) {
+        if (marked_length(entry->d_name) > 0) {
+            sweep(dirfd(stream), dir, entry->d_name);
         }
     }
     closedir(stream);
