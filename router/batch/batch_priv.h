@@ -98,6 +98,7 @@ struct bt_batch {
     bt_batches_t *all;
     bt_batch_owner_t *owner; /* NULL: it has ended, or is gone */
     bool is_checking;        /* one of those that are counted */
+    bt_batch_held_t check_held;
     bt_batch_held_t held;
     bt_stored_t *object; /* a reference; NULL: it is being made */
     char space[BT_STORE_SPACE_BYTES];

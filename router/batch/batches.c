@@ -16,7 +16,10 @@
 #include "common/base/text.h"
 #include "router/batch/batch_priv.h"
 
-#define MAX_CHECKS 4u /* of inputs, at a time: each has memory of its own */
+#define MAX_CHECKS 4u /* of inputs, at a time */
+/* Memory of a check: what it keeps of each line, in a list that doubles. A line
+ * comes on top. */
+#define CHECK_BYTES ((uint64_t)BT_BATCH_MAX_LINES * 2 * 32)
 /* Part of the requests' memory for lines that one batch reads ahead. */
 #define MEMORY_PART 8u
 
@@ -114,10 +117,15 @@ void bt_batch_leave_owner(bt_batch_t *b)
 bool bt_batch_may_check(bt_batch_t *b)
 {
     bt_batches_t *all = b->all;
+    const uint64_t bytes = CHECK_BYTES + all->front->config->max_body_bytes;
 
-    if (b->owner->is_checking || (all->n_checks == MAX_CHECKS)) {
+    /* One goes on where memory is short. */
+    if (b->owner->is_checking || (all->n_checks == MAX_CHECKS) ||
+        ((all->n_checks > 0) &&
+         !bt_budget_allows(&all->front->requests, all->held_bytes, bytes))) {
         return false;
     }
+    bt_batch_hold(all, &b->check_held, bytes);
     all->n_checks++;
     b->is_checking = b->owner->is_checking = true;
     return true;
@@ -126,6 +134,7 @@ bool bt_batch_may_check(bt_batch_t *b)
 void bt_batch_check_is_over(bt_batch_t *b)
 {
     if (b->is_checking) {
+        bt_batch_give(&b->check_held);
         b->is_checking = b->owner->is_checking = false;
         b->all->n_checks--;
     }

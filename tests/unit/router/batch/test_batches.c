@@ -126,6 +126,39 @@ static void checks_take_turns(void **state)
     close_keyed_world(w);
 }
 
+/* The memory of one is counted; where it is short, one goes on at a time. */
+static void checks_need_memory(void **state)
+{
+    world_t *w = &world;
+    uint64_t before;
+    bt_batch_t *b[2];
+
+    (void)state;
+    open_keyed_world(w, 0);
+    b[0] = begin_as(w, "a", LINES);
+    b[1] = begin_as(w, "b", LINES);
+    for (int i = 0; i < 2; i++) {
+        b[i]->status = BT_BATCH_VALIDATING;
+        bt_batch_input_close(b[i]);
+    }
+    before = w->door.batches->held_bytes;
+    w->front.requests.limit = before + (1u << 20);
+    hold_files(w);
+    bt_batches_tick(w->door.batches, bt_now_us());
+    assert_int_equal(w->door.batches->n_checks, 1);
+    assert_true(w->door.batches->held_bytes >
+                before + w->config.max_body_bytes);
+    release_files();
+    for (int i = 0; i < 4; i++) {
+        settle(w);
+    }
+    assert_int_equal(b[0]->status, BT_BATCH_IN_PROGRESS);
+    assert_int_equal(b[1]->status, BT_BATCH_IN_PROGRESS);
+    /* Their lines were read twice. */
+    assert_in_range(w->door.batches->held_bytes, before, before + 10000);
+    close_keyed_world(w);
+}
+
 /* Also while they are being made. */
 static void batches_of_a_tenant_are_bounded(void **state)
 {
@@ -363,6 +396,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(tenants_take_turns),
         BT_TEST(checks_take_turns),
+        BT_TEST(checks_need_memory),
         BT_TEST(batches_of_a_tenant_are_bounded),
         BT_TEST(batch_is_made_or_refused),
         BT_TEST(batch_without_memory_is_not_begun),
