@@ -206,14 +206,19 @@ def test_expired_responses_of_a_router_that_is_gone_are_removed():
     """The hourly look at what others have left begins with a router's start."""
     with tempfile.TemporaryDirectory() as d:
         folder, model = os.path.join(d, "shared"), small_model(d)
-        args = ["--response-store-dir", folder, "--response-store-ttl-s", "1"]
-        with Cluster(model, router_args=[*args, "--name", "old"]) as c:
-            response = create(c, SECRET)
-        assert list(files_of(folder)) == [response["id"]]
-        # Its second is over once that of a later one is.
+        args = ["--response-store-dir", folder, "--response-store-ttl-s", "2"]
+
+        def left():
+            """@return id of a response that a router has left; None: its time was over before the router was"""
+            with Cluster(model, router_args=[*args, "--name", "old"]) as c:
+                response = create(c, SECRET)
+            return response["id"] if response["id"] in files_of(folder) else None
+
+        response = wait_until("a router leaves a response", left, 120)
+        # Its time is over once that of a later one is.
         with Cluster(model, router_args=[*args, "--name", "new"]) as c:
             later = create(c, "later")
             wait_until("a later one has expired", lambda: ask(c, "GET", "/" + later["id"])[0] == 404)
-            assert ask(c, "GET", "/" + response["id"])[0] == 404
+            assert ask(c, "GET", "/" + response)[0] == 404
         with Cluster(model, router_args=[*args, "--name", "new"]) as c:
             wait_until("the old one's files are removed", lambda: not files_of(folder))
