@@ -9,6 +9,7 @@ import tempfile
 from fleet import Fleet
 from harness import PACED, Cluster, endless_model, small_model, tiny_model, wait_until
 from launch import Launch
+from test_standby import is_ready
 from test_tenants import served
 from test_training_loops import Asked, begun
 from test_weight_updates import allowing, answer_of, check_all, fresh, make_models, update
@@ -304,6 +305,28 @@ def test_launched_workers_sleep_and_are_started_again_asleep():
         assert status == 200 and said["num_workers"] == 2, (status, said)
         assert post("/v1/completions", body)[1]["choices"][0]["token_ids"] == before
         assert launch.process("prefill-0")["pid"] == pids["prefill-0"]
+
+
+def test_standby_that_replaces_a_sleeping_worker_sleeps_too():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, \
+            Launch("--model", small_model(directory), "--standby", "1") as launch:
+        address = launch.process("router")["http"]
+
+        def post(path, body=None):
+            return launch.post(address, path, body, timeout=120)
+        body = dict(prompt=PROMPT, max_tokens=16, seed=3, temperature=0.8, return_token_ids=True)
+        before = post("/v1/completions", body)[1]["choices"][0]["token_ids"]
+        wait_until("a standby is ready", lambda: is_ready(launch, "standby-0"))
+        standby, killed = launch.process("standby-0")["pid"], launch.process("decode-0")["pid"]
+        status, said = post("/sleep")
+        assert status == 200 and said["num_workers"] == 2, (status, said)
+        os.kill(killed, signal.SIGKILL)
+        wait_until("the standby replaces it", lambda: launch.process("decode-0")["pid"] == standby)
+        status, said = post("/sleep")
+        assert status == 200 and said["num_workers"] == 2, (status, said)
+        status, said = post("/wake_up")
+        assert status == 200 and said["num_workers"] == 2, (status, said)
+        assert post("/v1/completions", body)[1]["choices"][0]["token_ids"] == before
 
 
 def test_replaced_weights_are_those_of_a_worker_that_wakes():
