@@ -583,9 +583,17 @@ typedef struct bt_msg_weights_checked {
  *  the requests that it has are over, or take it again. The answer is a new
  *  HELLO, of a new instance. */
 typedef struct bt_msg_sleep {
-    uint64_t order;  /**< number; a later one is larger, on whatever router */
+    /** Number; a later one is larger, on whatever router. That of an order to
+     *  sleep is odd, so that HELLO tells what a worker was ordered, too. */
+    uint64_t order;
     uint32_t sleeps; /**< 1: sleep, 0: wake */
 } bt_msg_sleep_t;
+
+/** True when an order of this number (bt_msg_sleep_t) is one to sleep. */
+static inline bool bt_sleep_order_sleeps(uint64_t order)
+{
+    return (order % 2) != 0;
+}
 
 /** Command of R to a worker: empty the prefix cache. The blocks of requests
  *  that run stay theirs, and do not enter it later. */

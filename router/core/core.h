@@ -437,10 +437,10 @@ typedef struct bt_core_sleep {
 } bt_core_sleep_t;
 
 const bt_core_sleep_t *bt_core_sleep(const bt_core_t *core);
-/** Puts an order in force, whose number is larger than that of the one before.
- *  Generations that run are left to their workers, which finish them. */
-void bt_core_set_sleep(bt_core_t *core, uint64_t number, bool is_asleep,
-                       uint64_t now_us);
+/** Puts an order in force, whose number is larger than that of the one before
+ *  and says which it is (bt_sleep_order_sleeps()). Generations that run are
+ * left to their workers, which finish them. */
+void bt_core_set_sleep(bt_core_t *core, uint64_t number, uint64_t now_us);
 /** Repeats the order to wake to workers that could not be woken, which else
  *  happens every 10 s. */
 void bt_core_wake_again(const bt_core_t *core);

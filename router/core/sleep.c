@@ -56,9 +56,10 @@ static void follow(const bt_core_t *core, bt_instance_t *worker,
     order(core, worker);
 }
 
-void bt_core_set_sleep(bt_core_t *core, uint64_t number, bool is_asleep,
-                       uint64_t now_us)
+void bt_core_set_sleep(bt_core_t *core, uint64_t number, uint64_t now_us)
 {
+    const bool is_asleep = bt_sleep_order_sleeps(number);
+
     BT_ASSERT(number > core->sleep.order);
     BT_LOG_INFO("the workers are to %s", is_asleep ? "sleep" : "wake");
     core->sleep = (bt_core_sleep_t){
@@ -79,13 +80,17 @@ void bt_core_set_sleep(bt_core_t *core, uint64_t number, bool is_asleep,
 void bt_core_sleep_joined(bt_core_t *core, bt_instance_t *worker,
                           uint64_t now_us)
 {
-    if (worker->hello.sleep_order > core->sleep.order) {
-        /* Another router ordered it. */
-        bt_core_set_sleep(core, worker->hello.sleep_order,
-                          bt_instance_is_asleep(worker), now_us);
-    } else {
-        follow(core, worker, now_us);
+    const uint64_t number = worker->hello.sleep_order;
+
+    if ((number > core->sleep.order) &&
+        (bt_sleep_order_sleeps(number) || core->sleep.is_asleep)) {
+        bt_core_set_sleep(core, number, now_us); /* another router's */
+        return;
     }
+    if (number > core->sleep.order) {
+        core->sleep.order = number; /* they are awake, and were before */
+    }
+    follow(core, worker, now_us);
 }
 
 /* It goes, whether it can be woken now or not, and comes back as another

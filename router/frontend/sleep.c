@@ -27,9 +27,9 @@ bool bt_router_sleep_is_begun(const bt_frontend_t *front)
     return front->sleep.is_ending;
 }
 
-/* Returns a number that is larger than those of all routers before, if their
- * clocks are right. */
-static uint64_t next_number(bt_frontend_t *front)
+/* Returns a number of this kind that is larger than those of all routers
+ * before, if their clocks are right. */
+static uint64_t next_number(bt_frontend_t *front, bool sleeps)
 {
     const uint64_t now_unix_us = (uint64_t)bt_walltime_ms() * 1000;
     uint64_t last = front->sleep.last;
@@ -41,6 +41,9 @@ static uint64_t next_number(bt_frontend_t *front)
         last = (order > last) ? order : last;
     }
     front->sleep.last = (now_unix_us > last) ? now_unix_us : last + 1;
+    if (bt_sleep_order_sleeps(front->sleep.last) != sleeps) {
+        front->sleep.last++;
+    }
     return front->sleep.last;
 }
 
@@ -124,11 +127,11 @@ static void wait_for_requests(bt_frontend_t *front, uint64_t now_us)
         }
     }
     front->sleep.is_ending = false;
-    number = next_number(front);
+    number = next_number(front, true);
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
         if (!bt_core_sleep(served->core)->is_asleep) {
-            bt_core_set_sleep(served->core, number, true, now_us);
+            bt_core_set_sleep(served->core, number, now_us);
         }
     }
 }
@@ -143,7 +146,7 @@ void bt_router_sleep_add(const bt_frontend_t *front, bt_core_t *core)
         const bt_core_sleep_t *order = bt_core_sleep(served->core);
 
         if (order->is_asleep) {
-            bt_core_set_sleep(core, order->order, true, order->since_us);
+            bt_core_set_sleep(core, order->order, order->since_us);
             return;
         }
     }
@@ -182,11 +185,11 @@ void bt_router_sleep_end(bt_frontend_t *front, bt_router_sleep_waiter_t *waiter,
     BT_LOG_INFO("woken by an admin command");
     front->sleep.is_ending = false;
     refuse_sleepers(front);
-    number = next_number(front);
+    number = next_number(front, false);
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
         if (bt_core_sleep(served->core)->is_asleep) {
-            bt_core_set_sleep(served->core, number, false, now_us);
+            bt_core_set_sleep(served->core, number, now_us);
         }
         bt_core_release(served->core, BT_CORE_HOLD_SLEEP, now_us);
     }
@@ -338,7 +341,7 @@ bt_status_t bt_router_cache_reset(bt_frontend_t *front,
                                   bt_router_sleep_waiter_t *waiter,
                                   uint64_t now_us, bt_api_error_t *error_p)
 {
-    waiter->number = next_number(front);
+    waiter->number = next_number(front, false);
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
         BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, workers_of(served),

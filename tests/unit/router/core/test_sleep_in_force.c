@@ -76,7 +76,7 @@ static void workers_sleep_and_wake_and_requests_wait(void **state)
     start(w, 10);
     p = join_awake(w, "prefill-0", BT_ROLE_PREFILL);
     d = join_awake(w, "decode-0", BT_ROLE_DECODE);
-    bt_core_set_sleep(w->core, 5, true, w->now);
+    bt_core_set_sleep(w->core, 5, w->now);
     assert_int_equal(bt_core_sleep(w->core)->n_told, 2);
     check_ordered(w, p, 5, 1);
     check_ordered(w, d, 5, 1);
@@ -96,7 +96,7 @@ static void workers_sleep_and_wake_and_requests_wait(void **state)
     assert_int_equal(count(w, d, BT_MSG_REQUEST), 0);
     assert_int_equal(c.n_ends, 0); /* not for want of workers */
 
-    bt_core_set_sleep(w->core, 6, false, w->now);
+    bt_core_set_sleep(w->core, 6, w->now);
     check_ordered(w, p, 6, 0);
     check_ordered(w, d, 6, 0);
     assert_int_equal(count(w, d, BT_MSG_REQUEST), 0);
@@ -123,12 +123,12 @@ static void larger_order_of_another_router_counts(void **state)
     assert_true(bt_core_holds(w->core));
     check_ordered(w, p, 5, 1);
 
-    (void)join_as(w, "decode-1", BT_ROLE_DECODE, BT_HELLO_SLEEPS, 7);
+    (void)join_as(w, "decode-1", BT_ROLE_DECODE, BT_HELLO_SLEEPS, 8);
     assert_false(bt_core_sleep(w->core)->is_asleep);
     assert_false(bt_core_holds(w->core));
-    check_ordered(w, d, 7, 0);
-    d = join_asleep(w, "decode-2", BT_ROLE_DECODE, 6); /* it has missed that */
-    check_ordered(w, d, 7, 0);
+    check_ordered(w, d, 8, 0);
+    d = join_asleep(w, "decode-2", BT_ROLE_DECODE, 7); /* it has missed that */
+    check_ordered(w, d, 8, 0);
     bt_core_destroy(w->core);
 }
 
@@ -140,7 +140,7 @@ static void worker_that_could_not_be_woken_is_told_again(void **state)
     (void)state;
     start(w, 10);
     d = join_asleep(w, "decode-0", BT_ROLE_DECODE, 5);
-    bt_core_set_sleep(w->core, 6, false, w->now);
+    bt_core_set_sleep(w->core, 6, w->now);
     assert_int_equal(count(w, d, BT_MSG_SLEEP), 1);
     bt_core_worker_down(w->core, d, "it wakes", w->now);
     w->n_sent = 0;
@@ -159,8 +159,27 @@ static void worker_that_could_not_be_woken_is_told_again(void **state)
     assert_int_equal(count(w, d, BT_MSG_SLEEP), 2);
 
     old = join_as(w, "decode-1", BT_ROLE_DECODE, 0, 0);
-    bt_core_set_sleep(w->core, 7, true, w->now); /* it cannot: a line */
+    bt_core_set_sleep(w->core, 7, w->now); /* it cannot: a line */
     assert_int_equal(count(w, old, BT_MSG_SLEEP), 0);
+    bt_core_destroy(w->core);
+}
+
+static void router_that_is_restarted_learns_what_was_ordered(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *d;
+
+    (void)state;
+    start(w, 10);
+    bt_test_expect_log_lines(1);
+    d = join_asleep(w, "decode-0", BT_ROLE_DECODE, 6); /* it could not wake */
+    assert_int_not_equal(d->failed_us, 0);
+    assert_false(bt_core_sleep(w->core)->is_asleep);
+    assert_false(bt_core_holds(w->core));
+    d = join_as(w, "decode-1", BT_ROLE_DECODE, BT_HELLO_SLEEPS, 8);
+    assert_int_equal(bt_core_sleep(w->core)->order, 8);
+    assert_int_equal(count(w, d, BT_MSG_SLEEP), 0);
+    assert_false(d->is_away);
     bt_core_destroy(w->core);
 }
 
@@ -198,6 +217,7 @@ int main(void)
         BT_TEST(workers_sleep_and_wake_and_requests_wait),
         BT_TEST(larger_order_of_another_router_counts),
         BT_TEST(worker_that_could_not_be_woken_is_told_again),
+        BT_TEST(router_that_is_restarted_learns_what_was_ordered),
         BT_TEST(caches_are_reset_where_there_are_some),
     };
 

@@ -95,7 +95,7 @@ static void number_is_larger_than_all_before(void **state)
 
     (void)state;
     start(w, false);
-    bt_core_set_sleep(w->core, UINT64_MAX / 2, true, bt_now_us());
+    bt_core_set_sleep(w->core, UINT64_MAX / 2, bt_now_us());
     reset(&a);
     bt_router_sleep_end(&w->front, &a.waiter, bt_now_us());
     assert_int_equal(bt_core_sleep(w->core)->order, UINT64_MAX / 2 + 1);
