@@ -2,6 +2,7 @@
 #include "router/frontend/api_stored.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -301,7 +302,8 @@ typedef struct list {
     const bt_json_doc_t *doc;
     const char *response_id;
     const bt_json_node_t **items; /* owned */
-    bool *has_own_id;             /* owned */
+    const bt_json_node_t **ids;   /* owned: an item's own; NULL: it is given
+                                     another */
     uint32_t n;
 } list_t;
 
@@ -342,9 +344,9 @@ static const char *prefix_of(const list_t *list, const bt_json_node_t *item)
 static void id_of(const list_t *list, uint32_t i, char id[ITEM_ID_BYTES])
 {
     const char *const tail = strchr(list->response_id, '_');
-    const bt_json_node_t *own = own_id(list, list->items[i]);
+    const bt_json_node_t *own = list->ids[i];
 
-    if (list->has_own_id[i]) {
+    if (own != NULL) {
         snprintf(id, ITEM_ID_BYTES, "%.*s", (int)own->len, own->text);
     } else {
         snprintf(id, ITEM_ID_BYTES, "%s%s_in%u",
@@ -353,21 +355,51 @@ static void id_of(const list_t *list, uint32_t i, char id[ITEM_ID_BYTES])
     }
 }
 
-/* An item keeps its id if no item before it has the same. */
-static void judge_ids(list_t *list)
+static bool is_same(const bt_json_node_t *a, const bt_json_node_t *b)
 {
+    return (a->len == b->len) && (memcmp(a->text, b->text, a->len) == 0);
+}
+
+/* Items of the same id are neighbours, the first of the list in front. */
+static int by_id(const void *a, const void *b, void *ids)
+{
+    const uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
+    const bt_json_node_t *const *all = ids;
+    int order = (all[i]->len > all[k]->len) - (all[i]->len < all[k]->len);
+
+    if (order == 0) {
+        order = memcmp(all[i]->text, all[k]->text, all[i]->len);
+    }
+    return (order != 0) ? order : (i > k) - (i < k);
+}
+
+/* An item keeps its id if no item before it has the same. Each id is searched
+ * once, for an item may have many members, and a list many items. */
+static bt_status_t judge_ids(list_t *list)
+{
+    BT_CLEANUP(free)
+    uint32_t *order = bt_calloc((size_t)list->n + 1, sizeof(*order));
+    const bt_json_node_t *kept = NULL;
+    uint32_t n = 0;
+
+    if (order == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
     for (uint32_t i = 0; i < list->n; i++) {
-        const bt_json_node_t *id = own_id(list, list->items[i]);
-
-        list->has_own_id[i] = id != NULL;
-        for (uint32_t k = 0; (k < i) && list->has_own_id[i]; k++) {
-            const bt_json_node_t *other =
-                list->has_own_id[k] ? own_id(list, list->items[k]) : NULL;
-
-            list->has_own_id[i] = (other == NULL) || (other->len != id->len) ||
-                                  (memcmp(other->text, id->text, id->len) != 0);
+        list->ids[i] = own_id(list, list->items[i]);
+        if (list->ids[i] != NULL) {
+            order[n++] = i;
         }
     }
+    qsort_r(order, n, sizeof(*order), by_id, (void *)list->ids);
+    for (uint32_t k = 0; k < n; k++) {
+        if ((kept != NULL) && is_same(kept, list->ids[order[k]])) {
+            list->ids[order[k]] = NULL;
+        } else {
+            kept = list->ids[order[k]];
+        }
+    }
+    return BT_OK;
 }
 
 /* Writes a content as a list of parts, which a text may stand for. */
@@ -474,6 +506,7 @@ static bt_status_t put_list(const bt_json_node_t *root, list_t *list,
                             const bt_api_items_page_t *page, bt_strbuf_t *out)
 {
     const bt_json_node_t *item;
+    bt_status_t status;
 
     if (!bt_json_is_kind(root, BT_JSON_ARRAY)) {
         return BT_ERR_CORRUPT;
@@ -481,8 +514,8 @@ static bt_status_t put_list(const bt_json_node_t *root, list_t *list,
     list->n = root->n;
     list->items =
         bt_calloc((size_t)list->n + 1, sizeof(const bt_json_node_t *));
-    list->has_own_id = bt_calloc((size_t)list->n + 1, sizeof(bool));
-    if ((list->items == NULL) || (list->has_own_id == NULL)) {
+    list->ids = bt_calloc((size_t)list->n + 1, sizeof(const bt_json_node_t *));
+    if ((list->items == NULL) || (list->ids == NULL)) {
         return BT_ERR_NO_MEMORY;
     }
     item = bt_json_first(root);
@@ -490,8 +523,8 @@ static bt_status_t put_list(const bt_json_node_t *root, list_t *list,
         list->items[i] = item;
         item = bt_json_next(list->doc, item);
     }
-    judge_ids(list);
-    return put_page(list, page, out);
+    status = judge_ids(list);
+    return (status == BT_OK) ? put_page(list, page, out) : status;
 }
 
 bt_status_t bt_api_stored_put_items(const bt_api_stored_t *stored,
@@ -511,7 +544,7 @@ bt_status_t bt_api_stored_put_items(const bt_api_stored_t *stored,
     list.doc = doc;
     status = put_list(bt_json_doc_root(doc), &list, page, out);
     bt_free(list.items);
-    bt_free(list.has_own_id);
+    bt_free(list.ids);
     bt_json_doc_free(doc);
     return status;
 }

@@ -254,6 +254,37 @@ static void list_of_items_is_corrupt_or_whole(void **state)
     }
 }
 
+/* Comparing each item with all before it would take many minutes, which the
+ * time limit of the test ends. */
+static void many_items_are_listed_in_one_pass(void **state)
+{
+    const uint32_t n = 200000;
+    const bt_api_items_page_t page = {.limit = 2, .is_ascending = false};
+    bt_api_stored_t stored = {0};
+    bt_strbuf_t items, out;
+
+    (void)state;
+    bt_strbuf_init(&items, (size_t)64 << 20);
+    bt_strbuf_puts(&items, "[");
+    for (uint32_t i = 0; i < n; i++) {
+        bt_strbuf_printf(&items,
+                         "%s{\"a\":0,\"b\":0,\"c\":0,\"d\":0,\"id\":\"m%u\"}",
+                         (i > 0) ? "," : "", (i == n - 1) ? 0 : i);
+    }
+    bt_strbuf_puts(&items, "]");
+    assert_int_equal(bt_strbuf_status(&items), BT_OK);
+    stored.items = items.data;
+    stored.items_bytes = items.len;
+    bt_strbuf_init(&out, 4096);
+    assert_int_equal(bt_api_stored_put_items(&stored, "resp_1", &page, &out),
+                     BT_OK);
+    assert_non_null(strstr(out.data, "\"first_id\":\"msg_1_in199999\","
+                                     "\"last_id\":\"m199998\","
+                                     "\"has_more\":true"));
+    bt_strbuf_fini(&out);
+    bt_strbuf_fini(&items);
+}
+
 static void every_failed_allocation_is_reported(void **state)
 {
     bt_store_t *store = open_store(1u << 20, 1u << 20);
@@ -294,6 +325,7 @@ int main(void)
         BT_TEST(who_uses_less_keeps_all),
         BT_TEST(damaged_response_is_corrupt),
         BT_TEST(list_of_items_is_corrupt_or_whole),
+        BT_TEST(many_items_are_listed_in_one_pass),
         BT_TEST(every_failed_allocation_is_reported),
     };
 
