@@ -268,10 +268,14 @@ static void drop_inputs(bt_request_t *r)
 
 void bt_request_refuse_unparsed(bt_request_t *r)
 {
-    drop_inputs(r);
-    bt_strbuf_fini(&r->body); /* the answer may be delayed */
-    bt_account_destroy(r->account);
+    bt_account_t *account = r->account;
+
+    /* The account ends now: a delayed answer holds no memory. What the pool
+     * still frees of the request is not counted any more. */
     r->account = NULL;
+    drop_inputs(r);
+    bt_strbuf_fini(&r->body);
+    bt_account_destroy(account);
     bt_request_hold_slots(r, &r->n_slots, 0);
     bt_request_refuse(r);
 }

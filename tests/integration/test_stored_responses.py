@@ -55,8 +55,9 @@ def test_conversation_goes_on_after_a_kill():
             assert text_of(third) == text_of(whole) and third["usage"]["input_tokens"] == whole["usage"]["input_tokens"]
             assert whole["store"] is False
             assert ask(c, "DELETE", f"/{first['id']}")[0] == 200
-            status, answer = ask(c, body=dict(input="x", previous_response_id=third["id"]))
-            assert status == 400 and answer["error"]["code"] == "previous_response_not_found", answer
+            for text in ("x", "x" * 5000):  # parsed at once, and by the pool
+                status, answer = ask(c, body=dict(input=text, previous_response_id=third["id"]))
+                assert status == 400 and answer["error"]["code"] == "previous_response_not_found", answer
             names = sorted(n for n in os.listdir(os.path.join(folder, "responses")) if n != "lock")
             assert names == sorted([second["id"], third["id"]]), names
 

@@ -64,6 +64,30 @@ static void repeated_429_is_delayed_without_queue_slot(void **state)
     end_full(w, &running);
 }
 
+/* The pool frees the parsed body of a request that is so long, after the end of
+ * the request's account. */
+static void long_body_with_unknown_field_is_refused(void **state)
+{
+    char long_ask[2 * BT_REQUEST_INLINE_BYTES];
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    snprintf(long_ask, sizeof(long_ask), "{\"prompt\":\"%0*d\",\"no_field\":1}",
+             (int)sizeof(long_ask) - 40, 0);
+    start(w, true);
+    w->config.unknown_fields = "error";
+    for (unsigned i = 0; i < 8; i++) {
+        post(w, &ex, COMPLETIONS, long_ask);
+        drain_pool(w);
+        assert_int_equal(ex.n_ends, 1);
+        assert_int_equal(ex.status, 400);
+        has(&ex, "no_field");
+    }
+    assert_int_equal(w->front.requests.used, 0);
+    stop(w);
+}
+
 static void client_disconnect_cancels_delayed_refusal(void **state)
 {
     world_t *w = &world;
@@ -141,6 +165,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(repeated_429_is_delayed_without_queue_slot),
+        BT_TEST(long_body_with_unknown_field_is_refused),
         BT_TEST(client_disconnect_cancels_delayed_refusal),
         BT_TEST(draining_server_sends_delayed_refusals_at_once),
         BT_TEST(first_429_and_other_errors_are_not_delayed),
