@@ -19,8 +19,8 @@
 #include "common/base/status.h"
 #include "common/wire/request.h"
 #include "inference/tokenizer/tokenizer.h"
+#include "router/api/api.h"
 #include "router/core/rows.h"
-#include "router/frontend/api.h"
 #include "router/frontend/grammar_cache.h"
 #include "router/frontend/registry.h"
 

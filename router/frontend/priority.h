@@ -34,7 +34,7 @@
 
 #include "common/base/status.h"
 #include "common/config/config.h"
-#include "router/frontend/api.h"
+#include "router/api/api.h"
 
 #define BT_PRIORITY_LEVELS  25 /**< without a repository's own */
 #define BT_PRIORITY_DEFAULT 13

@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "router/frontend/api.h"
+#include "router/api/api.h"
 
 #define BT_REGIONS_DIR "/dev/shm" /**< directory of shm_open(3) objects */
 

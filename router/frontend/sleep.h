@@ -23,8 +23,8 @@
 
 #include "common/base/containers.h"
 #include "common/base/status.h"
+#include "router/api/api.h"
 #include "router/core/core.h"
-#include "router/frontend/api.h"
 
 #define BT_SLEEP_MISSING_US                                                   \
     60000000u                         /**< most time to wait for workers that \

@@ -14,7 +14,7 @@
 
 #include "common/base/pool.h"
 #include "common/sched/sched_fair.h"
-#include "router/frontend/api.h"
+#include "router/api/api.h"
 #include "router/tenants/tenants.h"
 
 /** Bytes of work from which the pool's long, and its background, queue class is

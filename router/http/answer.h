@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "router/frontend/api.h"
+#include "router/api/api.h"
 #include "router/triton/infer.h"
 
 /** Answers up to this size are written on the event loop: that takes 100 us. */

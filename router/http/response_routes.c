@@ -10,7 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "router/frontend/api_stored.h"
+#include "router/api/api_stored.h"
 #include "router/http/query.h"
 #include "router/http/routes_priv.h"
 

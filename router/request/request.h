@@ -50,8 +50,8 @@
 #include "common/base/alloc.h"
 #include "common/config/config.h"
 #include "common/wire/wire.h"
-#include "router/frontend/api.h"
-#include "router/frontend/api_stored.h"
+#include "router/api/api.h"
+#include "router/api/api_stored.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/work.h"
 

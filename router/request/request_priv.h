@@ -6,9 +6,9 @@
 #ifndef BT_ROUTER_REQUEST_REQUEST_PRIV_H
 #define BT_ROUTER_REQUEST_REQUEST_PRIV_H
 
+#include "router/api/scores.h"
 #include "router/core/core.h"
 #include "router/frontend/prepare.h"
-#include "router/frontend/scores.h"
 #include "router/request/request.h"
 #include "router/text/reasoning_parser.h"
 #include "router/text/tools.h"

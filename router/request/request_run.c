@@ -8,7 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "router/frontend/perf_metrics.h"
+#include "router/api/perf_metrics.h"
 #include "router/request/request_priv.h"
 
 /* Fills the properties that the writers need. @return false: no memory */

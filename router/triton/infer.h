@@ -13,7 +13,7 @@
 #ifndef BT_ROUTER_TRITON_INFER_H
 #define BT_ROUTER_TRITON_INFER_H
 
-#include "router/frontend/api.h"
+#include "router/api/api.h"
 #include "router/triton/tensor.h"
 
 #define BT_INFER_MAX_INPUTS  96

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/status.h"
-#include "router/frontend/perf_metrics.h"
+#include "router/api/perf_metrics.h"
 
 /* Results of each row. */
 static uint64_t beams_of(const bt_infer_shape_t *shape)

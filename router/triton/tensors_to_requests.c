@@ -6,7 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "router/frontend/sampling.h"
+#include "router/api/sampling.h"
 #include "router/triton/outputs.h"
 #include "router/triton/tensors_to_requests_priv.h"
 

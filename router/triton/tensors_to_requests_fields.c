@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "router/frontend/perf_metrics.h"
-#include "router/frontend/sampling.h"
+#include "router/api/perf_metrics.h"
+#include "router/api/sampling.h"
 #include "router/triton/tensors_to_requests_priv.h"
 
 bt_status_t bt_lower_refuse(bt_lower_t *l, const char *name, const char *fmt,

@@ -7,8 +7,8 @@
 #include "common/base/json_doc.h"
 #include "common/base/status.h"
 #include "common/wire/wire.h"
-#include "router/frontend/api.h"
-#include "router/frontend/api_stored.h"
+#include "router/api/api.h"
+#include "router/api/api_stored.h"
 
 /* What was thought and said, at once and as all there is. */
 static void write_events(const bt_api_answer_t *answer, const char *text,

@@ -17,7 +17,7 @@
 #include "common/base/alloc.h"
 #include "common/base/json_doc.h"
 #include "common/base/status.h"
-#include "router/frontend/api_stored.h"
+#include "router/api/api_stored.h"
 #include "router/store/store_priv.h"
 
 #define ID    "resp_00112233445566778899aabbccddeeff"

@@ -131,8 +131,8 @@ def check_libraries():
 
 def check_openapi():
     return openapi.check(read("docs/openapi.json"), read("router/http/routes.c"),
-                         read("router/frontend/api_fields.c"),
-                         read("router/frontend/api.h") + read("common/wire/request.h"))
+                         read("router/api/api_fields.c"),
+                         read("router/api/api.h") + read("common/wire/request.h"))
 
 
 def check_requests_doc():

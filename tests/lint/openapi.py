@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does docs/openapi.json say what the tables in C say? Each path of router/http/routes.c with its methods, and each
-field of router/frontend/api_fields.c in the request of each dialect that has it, with its type and bounds, and nothing
+field of router/api/api_fields.c in the request of each dialect that has it, with its type and bounds, and nothing
 that no table has. Works on texts, so that a test can alter them (test_openapi.py)."""
 import json
 import re
