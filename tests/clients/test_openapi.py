@@ -79,6 +79,20 @@ def test_triton_paths_match_the_openapi_file(c):
     c.wait_idle()
 
 
+def test_training_loop_paths_match_the_openapi_file(c):
+    """What is valid is refused, too: an order while another one is carried out, a file of weights that is not there."""
+    loose = [x for x in CHECKS if x != "positive_data_acceptance"]
+    tried = figures(hold(c, r"^/(pause|resume|is_paused|sleep|wake_up|is_sleeping|reset_prefix_cache|update_weights_from_disk|"
+                            r"get_weight_version)$", 1, loose))
+    assert tried[0] == 9 and tried[1] > 100, tried
+    print(f"# {tried[0]} operations, {tried[1]} requests")
+    for path in ("/wake_up", "/resume"):
+        status, answer = c.post(path, None)
+        assert status == 200, (path, answer)
+    assert c.complete("Hello, world")
+    c.wait_idle()
+
+
 def missing():
     return None if importlib.util.find_spec("schemathesis") else "schemathesis is not installed"
 
