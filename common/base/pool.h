@@ -15,11 +15,11 @@
  * yields to others that compute (thread.h). Disk I/O has its own queue and
  * thread, too.
  *
- * The short, the long and the background queue may have a scheduling order of
- * their owner (bt_pool_set_order()); otherwise they are first come, first
- * served. A job of the long or background queue that polls is interrupted for
- * jobs of its queue that are expected to take half as long or less: its thread
- * runs them on the spot, for at most half of the time.
+ * Each queue but the first may have a scheduling order of its owner
+ * (bt_pool_set_order()); otherwise it is first come, first served. A job of the
+ * long or background queue that polls is interrupted for jobs of its queue that
+ * are expected to take half as long or less: its thread runs them on the spot,
+ * for at most half of the time.
  *
  *     long job ████████▒▒▒▒██████▒▒████████   ▒ shorter ones, run inside
  *
@@ -99,8 +99,8 @@ typedef struct bt_pool_canceled {
  */
 BT_MUST_CHECK bt_status_t bt_pool_create(uint32_t n_threads,
                                          bt_pool_t **pool_p);
-/** Sets the order of BT_POOL_SHORT, BT_POOL_LONG or BT_POOL_BACKGROUND,
- *  before the first job. Borrowed. */
+/** Sets the order of a queue, which is not BT_POOL_FIRST, before the first job.
+ *  Borrowed. */
 void bt_pool_set_order(bt_pool_t *pool, bt_pool_queue_t queue,
                        const bt_pool_order_t *order, void *ctx);
 /** Queues a job. Never fails: the job brings its own memory, and the owner

@@ -230,7 +230,12 @@ void bt_api_history_fini(bt_api_history_t *history)
 {
     for (uint32_t i = 0; i < history->n; i++) {
         bt_stored_unref(history->responses[i]);
+        if (history->texts != NULL) {
+            bt_api_stored_fini(&history->texts[i]);
+        }
     }
+    bt_free(history->texts);
+    history->texts = NULL;
     history->n = 0;
 }
 
@@ -268,23 +273,36 @@ static bt_status_t add_response(const bt_api_stored_t *stored,
     return status;
 }
 
-bt_status_t bt_api_history_read(const bt_api_history_t *history,
-                                bt_strbuf_t *items, bt_api_error_t *error)
+bt_status_t bt_api_history_read(bt_api_history_t *history,
+                                bt_api_error_t *error)
 {
-    bt_strbuf_puts(items, "[");
-    for (uint32_t i = history->n; i-- > 0;) {
+    history->texts = bt_calloc(history->n, sizeof(*history->texts));
+    if (history->texts == NULL) {
+        return bt_api_error_no_memory(error);
+    }
+    for (uint32_t i = 0; i < history->n; i++) {
         const bt_stored_t *const object = history->responses[i];
-        bt_api_stored_t stored;
-        bt_status_t status =
-            bt_api_stored_read(history->store, object, &stored);
+        const bt_status_t status =
+            bt_api_stored_read(history->store, object, &history->texts[i]);
 
-        if (status == BT_OK) {
-            status = add_response(&stored, items);
-            bt_api_stored_fini(&stored);
-        }
         if (status == BT_ERR_NOT_FOUND) { /* deleted meanwhile */
             return miss(object->id, error);
         }
+        if (status != BT_OK) {
+            return refuse_unreadable(status, error);
+        }
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_api_history_put_items(bt_api_history_t *history,
+                                     bt_strbuf_t *items, bt_api_error_t *error)
+{
+    bt_strbuf_puts(items, "[");
+    for (uint32_t i = history->n; i-- > 0;) {
+        const bt_status_t status = add_response(&history->texts[i], items);
+
+        bt_api_stored_fini(&history->texts[i]);
         if (status != BT_OK) {
             return refuse_unreadable(status, error);
         }

@@ -37,6 +37,7 @@
 typedef struct bt_api_history {
     const bt_store_t *store;
     bt_stored_t *responses[BT_API_MAX_CHAIN]; /**< references; newest first */
+    struct bt_api_stored *texts; /**< owned: one of each; NULL: not read yet */
     uint32_t n;
     uint64_t bytes; /**< bytes of all responses */
 } bt_api_history_t;
@@ -55,13 +56,17 @@ BT_MUST_CHECK bt_status_t bt_api_history_look_up(
     bt_store_t *store, const char *space, const char *id, uint64_t now_us,
     bt_api_history_t *history_p, bt_api_error_t *error_p);
 void bt_api_history_fini(bt_api_history_t *history);
-/** Reads the items of a conversation, the oldest first, as a list of JSON; any
- *  thread.
+/** Reads the responses that were found; any thread.
+ *  @retval others  error_p is filled */
+BT_MUST_CHECK bt_status_t bt_api_history_read(bt_api_history_t *history,
+                                              bt_api_error_t *error_p);
+/** Writes the items of a conversation that was read, the oldest first, as a
+ *  list of JSON, and frees what was read; any thread, accesses no files.
  *  @param [out] items  initialized by the caller
  *  @retval others  error_p is filled */
-BT_MUST_CHECK bt_status_t bt_api_history_read(const bt_api_history_t *history,
-                                              bt_strbuf_t *items,
-                                              bt_api_error_t *error_p);
+BT_MUST_CHECK bt_status_t bt_api_history_put_items(bt_api_history_t *history,
+                                                   bt_strbuf_t *items,
+                                                   bt_api_error_t *error_p);
 
 /* ---- one response ---- */
 
@@ -108,7 +113,8 @@ typedef struct bt_api_items_page {
                                             beginning */
 } bt_api_items_page_t;
 
-/** Writes a page of the input items of a response, each with an id; any thread.
+/** Writes a page of the input items of a response, each with an id; any thread,
+ *  accesses no files.
  *  An item keeps its own id, unless an item before it has the same.
  *  @retval BT_ERR_NOT_FOUND  no item has the id page->after
  *  @retval BT_ERR_CORRUPT, BT_ERR_NO_MEMORY */

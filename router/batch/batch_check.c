@@ -148,7 +148,7 @@ static bt_batch_check_t *begin_check(void)
 
 static void run_check(bt_pool_job_t *job)
 {
-    bt_batch_t *b = BT_CONTAINER_OF(job, bt_batch_t, job);
+    bt_batch_t *b = BT_CONTAINER_OF(job, bt_batch_t, work.job);
 
     if (b->check == NULL) {
         b->check = begin_check();

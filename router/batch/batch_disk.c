@@ -12,13 +12,23 @@
 
 /* ---- jobs ---- */
 
+/* In the order of the tenants; a batch is one of its tenant's clients. */
+static void post(bt_batch_t *b)
+{
+    const bt_work_client_t client = {.connection = (uintptr_t)b};
+
+    bt_work_init(&b->work, b->tenant, &client);
+    bt_work_post(&b->work, b->all->front->pool, BT_POOL_FILES,
+                 BT_BATCH_SLICE_BYTES);
+}
+
 static void job_done(bt_pool_job_t *job)
 {
-    bt_batch_t *b = BT_CONTAINER_OF(job, bt_batch_t, job);
+    bt_batch_t *b = BT_CONTAINER_OF(job, bt_batch_t, work.job);
 
     if (job->ran && b->goes_on &&
         ((b->check == NULL) || (b->status == BT_BATCH_VALIDATING))) {
-        bt_pool_post(b->all->front->pool, job, BT_POOL_FILES); /* its turn */
+        post(b); /* its turn */
         return;
     }
     b->has_job = false;
@@ -36,14 +46,14 @@ void bt_batch_post(bt_batch_t *b, void (*run)(bt_pool_job_t *),
     b->has_job = true;
     b->job_status = BT_OK;
     b->next = next;
-    b->job.run = run;
-    b->job.done = job_done;
-    bt_pool_post(b->all->front->pool, &b->job, BT_POOL_FILES);
+    b->work.job.run = run;
+    b->work.job.done = job_done;
+    post(b);
 }
 
 static bt_batch_t *batch_of(bt_pool_job_t *job)
 {
-    return BT_CONTAINER_OF(job, bt_batch_t, job);
+    return BT_CONTAINER_OF(job, bt_batch_t, work.job);
 }
 
 bt_status_t bt_batch_open_journal(bt_batch_t *b)

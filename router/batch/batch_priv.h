@@ -133,7 +133,7 @@ struct bt_batch {
     uint64_t results_bytes;
 
     /* One job at a time; what it has is its own until it is done. */
-    bt_pool_job_t job;
+    bt_work_t work;
     bool has_job;
     bool goes_on; /* the job is to be posted again */
     bt_status_t job_status;

@@ -217,7 +217,7 @@ static bt_status_t go_on(bt_batch_t *b)
 
 static void run_write(bt_pool_job_t *job)
 {
-    bt_batch_t *b = BT_CONTAINER_OF(job, bt_batch_t, job);
+    bt_batch_t *b = BT_CONTAINER_OF(job, bt_batch_t, work.job);
     bt_status_t status = (b->write == NULL) ? begin(b) : BT_OK;
 
     b->slice_bytes = 0;

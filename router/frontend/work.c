@@ -46,7 +46,7 @@ static const bt_pool_order_t fair = {
 void bt_work_orders_init(bt_work_orders_t *orders, bt_pool_t *pool)
 {
     static const bt_pool_queue_t queues[BT_WORK_N_ORDERS] = {
-        BT_POOL_SHORT, BT_POOL_LONG, BT_POOL_BACKGROUND};
+        BT_POOL_SHORT, BT_POOL_LONG, BT_POOL_BACKGROUND, BT_POOL_FILES};
 
     for (int i = 0; i < BT_WORK_N_ORDERS; i++) {
         bt_sched_tree_init(&orders->trees[i]);

@@ -2,10 +2,10 @@
 /** @file work.h
  *
  * Queues clients' work for the frontend's pool (unpacking, parsing, templates,
- * tokenizing) in a fair order: among tenants by their weights, within a tenant
- * among addresses, within an address among connections (sched_fair.h). So a
- * client that sends much delays only itself. The memory of that work is counted
- * (task.h).
+ * tokenizing, files) in a fair order: among tenants by their weights, within a
+ * tenant among addresses, within an address among connections (sched_fair.h).
+ * So a client that sends much delays only itself. The memory of that work is
+ * counted (task.h).
  *
  * Threads: the event loop's; the order is kept under the pool's lock.
  */
@@ -39,8 +39,8 @@ typedef struct bt_work {
     bt_sched_tree_path_t path;
 } bt_work_t;
 
-/** Queues of a pool's short, long and background class. */
-#define BT_WORK_N_ORDERS 3
+/** Queues of a pool's short, long and background class, and of its files. */
+#define BT_WORK_N_ORDERS 4
 typedef struct bt_work_orders {
     bt_sched_tree_t trees[BT_WORK_N_ORDERS];
 } bt_work_orders_t;

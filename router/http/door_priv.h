@@ -53,10 +53,11 @@ struct bt_http_request {
     bool waits_for_sleep; /**< waits for what it asked of the workers (sleep.h)
                            */
     bt_http_begin_t begin;
-    bt_unpack_t *unpack;     /**< body at the pool; or NULL */
-    bt_answer_t *answer;     /**< answer at the pool; or NULL */
-    bt_keeping_t *keeping;   /**< response that is being stored; or NULL */
-    bt_download_t *download; /**< file that is being sent; or NULL */
+    bt_unpack_t *unpack;       /**< body at the pool; or NULL */
+    bt_answer_t *answer;       /**< answer at the pool; or NULL */
+    bt_keeping_t *keeping;     /**< response that is being stored; or NULL */
+    bt_download_t *download;   /**< file that is being sent; or NULL */
+    bt_request_job_t *reading; /**< stored response that is read; or NULL */
     /** Client address for the access log; unused without one. */
     char client[BT_HTTP_CLIENT_BYTES];
     char id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id of the answer */

@@ -18,7 +18,7 @@
 #define PIECE_BYTES (4 * BT_STORE_CHUNK_BYTES)
 
 struct bt_download {
-    bt_pool_job_t job;
+    bt_work_t work;
     bool has_job;
     bt_http_request_t *r; /* a reference; NULL: its client left */
     const bt_store_t *store;
@@ -116,7 +116,7 @@ static bool send_piece(bt_download_t *d)
 
 static void run_read(bt_pool_job_t *job)
 {
-    bt_download_t *d = BT_CONTAINER_OF(job, bt_download_t, job);
+    bt_download_t *d = BT_CONTAINER_OF(job, bt_download_t, work.job);
 
     bt_strbuf_init(&d->piece, PIECE_BYTES);
     d->status =
@@ -125,7 +125,7 @@ static void run_read(bt_pool_job_t *job)
 
 static void read_done(bt_pool_job_t *job)
 {
-    bt_download_t *d = BT_CONTAINER_OF(job, bt_download_t, job);
+    bt_download_t *d = BT_CONTAINER_OF(job, bt_download_t, work.job);
 
     d->has_job = false;
     if (!job->ran) {
@@ -141,7 +141,7 @@ void bt_download_go_on(bt_download_t *d)
     BT_ASSERT(!d->has_job);
     d->has_job = true;
     bt_strbuf_fini(&d->piece);
-    bt_pool_post(d->r->door->front->pool, &d->job, BT_POOL_FILES);
+    bt_work_post(&d->work, d->r->door->front->pool, BT_POOL_FILES, PIECE_BYTES);
 }
 
 void bt_download_leave(bt_download_t *d)
@@ -179,7 +179,8 @@ void bt_download_begin(bt_http_request_t *r, bt_stored_t *object)
     (void)bt_request_ref(&r->base);
     d->store = r->door->front->store;
     d->object = bt_stored_ref(object);
-    d->job.run = run_read;
-    d->job.done = read_done;
+    bt_work_init(&d->work, r->base.tenant, &r->base.client);
+    d->work.job.run = run_read;
+    d->work.job.done = read_done;
     bt_download_go_on(d);
 }

@@ -27,7 +27,7 @@ static const char *const purposes[] = {"batch", "user_data"};
 
 /* Work of a request at the pool. */
 typedef struct file_job {
-    bt_pool_job_t job;
+    bt_work_t work;
     bt_http_request_t *r; /* a reference */
     bt_store_t *store;
     bt_store_put_t *put; /* upload */
@@ -139,7 +139,7 @@ static void end_delete(const file_job_t *f, bool is_gone)
 
 static void job_done(bt_pool_job_t *job)
 {
-    file_job_t *f = BT_CONTAINER_OF(job, file_job_t, job);
+    file_job_t *f = BT_CONTAINER_OF(job, file_job_t, work.job);
     bt_http_request_t *r = f->r;
     bt_stored_t *put =
         (f->put != NULL) ? bt_store_put_end(f->put) : NULL; /* borrowed */
@@ -166,10 +166,12 @@ static void post(file_job_t *f, void (*run)(bt_pool_job_t *),
                  void (*then)(file_job_t *))
 {
     (void)bt_request_ref(&f->r->base);
-    f->job.run = run;
-    f->job.done = job_done;
+    f->work.job.run = run;
+    f->work.job.done = job_done;
     f->then = then;
-    bt_pool_post(f->r->door->front->pool, &f->job, BT_POOL_FILES);
+    bt_work_init(&f->work, f->r->base.tenant, &f->r->base.client);
+    bt_work_post(&f->work, f->r->door->front->pool, BT_POOL_FILES,
+                 (f->put != NULL) ? f->data.len : 0);
 }
 
 /* ---- POST /v1/files ---- */
@@ -321,7 +323,7 @@ static bt_status_t read_parts(const file_job_t *f, upload_t *upload,
 /* Reads the parts and writes the file. */
 static void run_upload(bt_pool_job_t *job)
 {
-    file_job_t *f = BT_CONTAINER_OF(job, file_job_t, job);
+    file_job_t *f = BT_CONTAINER_OF(job, file_job_t, work.job);
     char label[PURPOSE_BYTES + BT_MULTIPART_FILENAME_BYTES];
     upload_t upload = {.has_file = false};
     int n;
@@ -390,7 +392,7 @@ static void begin_upload(bt_http_request_t *r, bt_strbuf_t *body)
                          bt_exchange_header(r->ex, "Content-Type"), &f->type)) {
         bt_http_request_fail_for_memory(r);
     } else if (reserve(r, store, f->data.len, &f->put) == BT_OK) {
-        f->job.account = r->base.account;
+        f->work.job.account = r->base.account;
         post(f, run_upload, refuse_upload);
         return;
     }
@@ -442,7 +444,7 @@ void bt_route_files(bt_http_request_t *r)
 
 static void run_delete(bt_pool_job_t *job)
 {
-    file_job_t *f = BT_CONTAINER_OF(job, file_job_t, job);
+    file_job_t *f = BT_CONTAINER_OF(job, file_job_t, work.job);
 
     f->status = bt_store_unlink(f->store, f->object);
 }

@@ -702,6 +702,9 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     if (r->download != NULL) {
         bt_download_leave(r->download);
     }
+    if (r->reading != NULL) {
+        bt_pool_cancel(r->base.front->pool, &r->reading->work.job);
+    }
     if (r->is_pausing) {
         bt_router_pause_forget(&r->pause);
     }

@@ -3,6 +3,9 @@
  *
  * A response of another tenant is answered like one that never was, by the same
  * look-up. Where routers share responses, it is found on the disk, by the pool.
+ *
+ *     found, read or removed ─▶ a page of its items is written ─▶ answer
+ *            (files)                       (pool)
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,8 +22,8 @@
 
 /* Work of a request at the pool. */
 typedef struct response_job {
-    bt_pool_job_t job;
-    bt_http_request_t *r; /* a reference */
+    bt_request_job_t job;
+    bt_http_request_t *r;
     bt_store_t *store;
     bt_stored_t *hidden; /* a reference: it is being deleted; or NULL */
     bt_stored_t *object; /* a reference; NULL: to be looked up … */
@@ -29,6 +32,7 @@ typedef struct response_job {
     bt_account_t *account;
     bool is_list;
     bt_api_items_page_t page;
+    bt_api_stored_t stored; /* what was read */
     bt_strbuf_t out;
     bt_status_t status;
     bt_status_t (*run)(struct response_job *j);
@@ -79,32 +83,53 @@ static void end_delete(response_job_t *j, bool is_gone)
     bt_stored_unref(j->hidden);
 }
 
-static void job_done(bt_pool_job_t *job)
+static response_job_t *response_job_of(bt_pool_job_t *job)
 {
-    response_job_t *j = BT_CONTAINER_OF(job, response_job_t, job);
+    return BT_REQUEST_JOB_OF(job, response_job_t, job);
+}
+
+static void end(response_job_t *j, bool has_run)
+{
     bt_http_request_t *r = j->r;
 
-    end_delete(j, job->ran && ((j->status == BT_OK) ||
-                               (j->status == BT_ERR_NOT_FOUND)));
+    r->reading = NULL;
+    end_delete(j, has_run && ((j->status == BT_OK) ||
+                              (j->status == BT_ERR_NOT_FOUND)));
     if (bt_request_is_open(&r->base)) {
-        if (job->ran && (j->status == BT_ERR_NOT_FOUND)) {
+        if (has_run && (j->status == BT_ERR_NOT_FOUND)) {
             refuse_missing(r, j->id);
-        } else if (job->ran) {
+        } else if (has_run) {
             j->then(j);
         } else {
             bt_http_request_error(r, 503, NULL, "the server is stopping");
         }
     }
+    bt_api_stored_fini(&j->stored);
     bt_strbuf_fini(&j->out);
     bt_account_destroy(j->account);
     bt_stored_unref(j->object);
     bt_free(j);
-    bt_request_unref(&r->base);
 }
 
-static void run_job(bt_pool_job_t *job)
+static void run_write(bt_pool_job_t *job)
 {
-    response_job_t *j = BT_CONTAINER_OF(job, response_job_t, job);
+    response_job_t *j = response_job_of(job);
+
+    j->status =
+        bt_api_stored_put_items(&j->stored, j->object->id, &j->page, &j->out);
+    /* Not to be taken for a response that was deleted meanwhile. */
+    j->status =
+        (j->status == BT_ERR_NOT_FOUND) ? BT_ERR_INVALID_PARAM : j->status;
+}
+
+static void written(bt_pool_job_t *job)
+{
+    end(response_job_of(job), job->ran);
+}
+
+static void run_files(bt_pool_job_t *job)
+{
+    response_job_t *j = response_job_of(job);
 
     if (j->object == NULL) {
         j->status = bt_store_look_up(j->store, BT_STORE_RESPONSE, j->space,
@@ -115,19 +140,36 @@ static void run_job(bt_pool_job_t *job)
     }
 }
 
+/* A list is written by another thread: there is one for the files of all
+ * clients. */
+static void accessed_files(bt_pool_job_t *job)
+{
+    response_job_t *j = response_job_of(job);
+    const size_t bytes = j->stored.items_bytes;
+
+    if (j->is_list && job->ran && (j->status == BT_OK) &&
+        bt_request_is_open(&j->r->base)) {
+        bt_request_post(&j->job, false, run_write, written,
+                        bt_work_queue(bytes), bytes);
+    } else {
+        end(j, job->ran);
+    }
+}
+
 /* @param object  in the index; NULL: to be looked up
  * @param page    NULL: none is asked for */
 static void post(bt_http_request_t *r, bt_store_t *store, bt_stored_t *object,
                  const bt_api_items_page_t *page, const action_t *action)
 {
     response_job_t *j = bt_calloc(1, sizeof(*j));
+    const size_t bytes = (object != NULL) ? (size_t)object->bytes : 0;
 
     if (j == NULL) {
         bt_http_request_fail_for_memory(r);
         return;
     }
-    (void)bt_request_ref(&r->base);
     j->r = r;
+    j->job.request = &r->base;
     j->store = store;
     /* Another router may have deleted it: the disk knows. */
     if ((object != NULL) && !bt_store_is_shared(store)) {
@@ -147,11 +189,15 @@ static void post(bt_http_request_t *r, bt_store_t *store, bt_stored_t *object,
     j->account = bt_work_account(&r->door->front->answers, r->base.tenant,
                                  &r->base.client);
     j->job.account = j->account;
-    j->job.run = run_job;
-    j->job.done = job_done;
     j->run = action->run;
     j->then = action->then;
-    bt_pool_post(r->door->front->pool, &j->job, BT_POOL_FILES);
+    if (!action->removes) { /* a deletion goes on when its client leaves */
+        r->reading = &j->job;
+    }
+    bt_request_post(&j->job, false, run_files, accessed_files,
+                    bt_store_is_in_memory(store) ? bt_work_queue(bytes)
+                                                 : BT_POOL_FILES,
+                    bytes);
 }
 
 /* Finds the response that the path names, and does what is asked of it. */
@@ -174,22 +220,13 @@ static void act(bt_http_request_t *r, bt_store_t *store,
 
 static bt_status_t read_response(response_job_t *j)
 {
-    bt_api_stored_t stored;
-    bt_status_t status = bt_api_stored_read(j->store, j->object, &stored);
+    bt_status_t status = bt_api_stored_read(j->store, j->object, &j->stored);
 
-    if (status != BT_OK) {
-        return status;
-    }
-    if (j->is_list) {
-        status =
-            bt_api_stored_put_items(&stored, j->object->id, &j->page, &j->out);
-        /* Not to be taken for a response that was deleted meanwhile. */
-        status = (status == BT_ERR_NOT_FOUND) ? BT_ERR_INVALID_PARAM : status;
-    } else {
-        bt_strbuf_append(&j->out, stored.response, stored.response_bytes);
+    if ((status == BT_OK) && !j->is_list) {
+        bt_strbuf_append(&j->out, j->stored.response, j->stored.response_bytes);
+        bt_api_stored_fini(&j->stored);
         status = bt_strbuf_status(&j->out);
     }
-    bt_api_stored_fini(&stored);
     return status;
 }
 

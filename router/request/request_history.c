@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Responses that continue stored ones, and that are stored.
  *
- *     parse ─▶ previous_response_id ─▶ chain found ─▶ read, parsed again ─▶ …
- *     (pool)        (event loop)                        (pool)
+ *     parse ─▶ previous_response_id ─▶ chain found ─▶ read ─▶ parsed again ─▶ …
+ *     (pool)        (event loop)                     (files)     (pool)
  *
- * Where routers share responses, the chain is found on the disk, by the pool.
+ * Where routers share responses, the chain is found on the disk, by the pool's
+ * files thread, which does nothing but that: it is one for all clients.
  *
  * The body is parsed alone first, so that its errors name its own items.
  */
@@ -45,14 +46,14 @@ static bt_status_t parse_again(bt_request_t *r, const bt_strbuf_t *items)
     return bt_text_settle(r, &in->api);
 }
 
-static bt_status_t run_read(bt_request_t *r)
+static bt_status_t run_parse_again(bt_request_t *r)
 {
     bt_strbuf_t items;
     bt_status_t status;
 
     /* As JSON, an item of the history may be longer than it is stored. */
     bt_strbuf_init(&items, SIZE_MAX / 2);
-    status = bt_api_history_read(r->history, &items, &r->error);
+    status = bt_api_history_put_items(r->history, &items, &r->error);
     if (status == BT_OK) {
         r->work_bytes = r->body.len + items.len;
         status = parse_again(r, &items);
@@ -61,7 +62,7 @@ static bt_status_t run_read(bt_request_t *r)
     return status;
 }
 
-static void read_history(bt_request_t *r)
+static void parsed_again(bt_request_t *r)
 {
     bt_input_t *const in = r->rows[0].input;
 
@@ -69,6 +70,17 @@ static void read_history(bt_request_t *r)
     r->queue = bt_work_queue(r->work_bytes);
     in->is_inline = r->work_bytes <= BT_REQUEST_INLINE_BYTES;
     bt_text_parsed(r);
+}
+
+static bt_status_t run_read(bt_request_t *r)
+{
+    return bt_api_history_read(r->history, &r->error);
+}
+
+static void read_history(bt_request_t *r)
+{
+    r->queue = bt_work_queue(r->work_bytes);
+    bt_request_step(r, run_parse_again, parsed_again);
 }
 
 /* Reads the responses that were found. */

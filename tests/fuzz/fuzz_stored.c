@@ -102,7 +102,7 @@ static void check_list(const bt_api_stored_t *stored)
 }
 
 /* Parses a body that continues the history. */
-static void check_history(const bt_api_history_t *history)
+static void check_history(bt_api_history_t *history)
 {
     static const char body[] =
         "{\"input\":\"x\",\"previous_response_id\":\"" ID "\"}";
@@ -111,7 +111,8 @@ static void check_history(const bt_api_history_t *history)
     bt_strbuf_t items;
 
     bt_strbuf_init(&items, SIZE_MAX / 2);
-    if (bt_api_history_read(history, &items, &error) != BT_OK) {
+    if ((bt_api_history_read(history, &error) != BT_OK) ||
+        (bt_api_history_put_items(history, &items, &error) != BT_OK)) {
         BT_ASSERT_ALWAYS((error.http_status >= 400) &&
                          (error.message[0] != '\0'));
     } else if (bt_api_parse_stored(body, sizeof(body) - 1, &items, &request,

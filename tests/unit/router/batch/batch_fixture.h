@@ -158,7 +158,7 @@ static inline void run_one_job(world_t *w)
 }
 
 /* Lets the pool's files thread wait, so that what is posted is not run. */
-static bt_pool_job_t holder;
+static bt_work_t holder;
 static sem_t held, reached;
 
 static void run_holder(bt_pool_job_t *job)
@@ -180,8 +180,9 @@ static inline void hold_files(world_t *w)
 {
     assert_int_equal(sem_init(&held, 0, 0), 0);
     assert_int_equal(sem_init(&reached, 0, 0), 0);
-    holder = (bt_pool_job_t){.run = run_holder, .done = holder_done};
-    bt_pool_post(w->front.pool, &holder, BT_POOL_FILES);
+    holder = (bt_work_t){.job = {.run = run_holder, .done = holder_done}};
+    bt_work_init(&holder, NULL, &(bt_work_client_t){0});
+    bt_work_post(&holder, w->front.pool, BT_POOL_FILES, 0);
     while (sem_wait(&reached) != 0) {
     }
 }

@@ -179,6 +179,7 @@ static void file_of_an_earlier_try_is_removed(void **state)
 static void end_is_begun_again_without_memory(void **state)
 {
     world_t *w = &world;
+    unsigned n_begun = 0;
     int nth = 0;
     bool is_over = false;
 
@@ -198,7 +199,8 @@ static void end_is_begun_again_without_memory(void **state)
         bt_alloc_fail_at(++nth);
         bt_batches_tick(w->door.batches, bt_now_us());
         is_over = bt_alloc_fail_at(0) > 0;
-        assert_int_equal(b->has_job, is_over);
+        n_begun += b->has_job;
+        assert_true(b->has_job || !is_over);
         release_files();
         b->wait_until_us = 0;
         settle(w);
@@ -210,7 +212,10 @@ static void end_is_begun_again_without_memory(void **state)
         remove_folder();
     }
     assert_true(nth > 3);
-    bt_test_expect_log_lines((unsigned long)nth - 1);
+    /* The last one, and those for which the order of the files' thread had no
+     * memory for a tenant, an address or a batch: they go without it. */
+    assert_in_range(n_begun, 1, 5);
+    bt_test_expect_log_lines((unsigned long)nth - n_begun);
 }
 
 /* Flips a bit of the journal, at the record of a line. */

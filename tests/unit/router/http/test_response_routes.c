@@ -6,6 +6,7 @@
 #include "tests/unit/router/stored_fixture.h"
 
 #include <errno.h>
+#include <semaphore.h>
 #include <sys/syscall.h>
 
 /* The system's, which fails while this says so. */
@@ -261,6 +262,167 @@ static void tenant_never_sees_responses_of_another(void **state)
     unlink(keys_path);
 }
 
+/* ---- the thread that accesses files ---- */
+
+typedef struct held {
+    bt_pool_job_t job;
+    sem_t began, gate;
+} held_t;
+
+static void hold(bt_pool_job_t *job)
+{
+    held_t *held = BT_CONTAINER_OF(job, held_t, job);
+
+    sem_post(&held->began);
+    sem_wait(&held->gate);
+}
+
+static void held_done(bt_pool_job_t *job)
+{
+    (void)job;
+}
+
+/* Returns once the thread waits. */
+static void hold_files(world_t *w, held_t *held)
+{
+    held->job = (bt_pool_job_t){.run = hold, .done = held_done};
+    sem_init(&held->began, 0, 0);
+    sem_init(&held->gate, 0, 0);
+    bt_pool_post(w->front.pool, &held->job, BT_POOL_FILES);
+    sem_wait(&held->began);
+}
+
+static void let_files_go(world_t *w, held_t *held)
+{
+    sem_post(&held->gate);
+    drain_pool(w);
+    sem_destroy(&held->gate);
+    sem_destroy(&held->began);
+}
+
+/* Waits for one job to be done. */
+static void next_job(world_t *w)
+{
+    while (!bt_pool_next(w->front.pool)) {
+        struct pollfd p = {.fd = bt_pool_fd(w->front.pool), .events = POLLIN};
+
+        assert_int_equal(poll(&p, 1, 60000), 1);
+    }
+}
+
+static void begin_as(world_t *w, bt_exchange_t *ex, const char *key,
+                     const char *path)
+{
+    memset(ex, 0, sizeof(*ex));
+    ex->method = BT_HTTP_GET;
+    ex->path = path;
+    ex->body = "";
+    ex->api_key = key;
+    ex->door = &w->door;
+    bt_door_request(&w->door, ex);
+    assert_int_equal(ex->n_ends, 0);
+}
+
+/* Who asks first and often is not ahead of all others. */
+static void tenants_take_turns_at_the_files(void **state)
+{
+    char keys_path[] = "/tmp/baton-test-keys-XXXXXX";
+    const int fd = mkstemp(keys_path);
+    char id[ID_BYTES], path[128], other_id[ID_BYTES], b_path[128];
+    world_t *w = &world;
+    bt_exchange_t ex[4], other;
+    held_t held;
+    unsigned n_ends = 0;
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, keys, sizeof(keys) - 1),
+                     (ssize_t)sizeof(keys) - 1);
+    close(fd);
+    api_keys = keys_path;
+    open_stored(w, ON_DISK);
+    keep_as(w, "first-key", ",\"input\":\"a\"", "yesX", id);
+    keep_as(w, "second-key", ",\"input\":\"b\"", "yesX", other_id);
+    path_of(id, "", path);
+    path_of(other_id, "", b_path);
+    hold_files(w, &held);
+    for (size_t i = 0; i < BT_ARRAY_LEN(ex); i++) {
+        begin_as(w, &ex[i], "first-key", path);
+    }
+    begin_as(w, &other, "second-key", b_path);
+    sem_post(&held.gate);
+    while (other.n_ends == 0) {
+        next_job(w);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(ex); i++) {
+        n_ends += ex[i].n_ends;
+    }
+    assert_in_range(n_ends, 0, 1);
+    assert_int_equal(other.status, 200);
+    let_files_go(w, &held);
+    assert_int_equal(ex[3].status, 200);
+    close_stored(w);
+    unlink(keys_path);
+}
+
+/* The one thread of all files is not held up by a long list. */
+static void items_are_listed_by_another_thread(void **state)
+{
+    world_t *w = &world;
+    char id[ID_BYTES], path[128];
+    bt_exchange_t ex;
+    held_t held;
+
+    (void)state;
+    for (int place = 0; place < N_PLACES; place++) {
+        open_stored(w, place);
+        keep_as(w, NULL, ",\"input\":\"Hi\"", "yesX", id);
+        path_of(id, "/input_items", path);
+        if (place == IN_MEMORY) { /* there are no files */
+            hold_files(w, &held);
+            begin_as(w, &ex, NULL, path);
+            while (ex.n_ends == 0) {
+                next_job(w);
+            }
+            let_files_go(w, &held);
+        } else {
+            begin_as(w, &ex, NULL, path);
+            next_job(w);
+            assert_int_equal(ex.n_ends, 0); /* it was read */
+            next_job(w);
+            assert_int_equal(ex.n_ends, 1);
+        }
+        assert_int_equal(ex.status, 200);
+        close_stored(w);
+    }
+}
+
+static void reading_ends_when_its_client_leaves(void **state)
+{
+    world_t *w = &world;
+    char id[ID_BYTES], path[128];
+    bt_exchange_t ex;
+    held_t held;
+
+    (void)state;
+    for (int place = ON_DISK; place < N_PLACES; place++) {
+        open_stored(w, place);
+        keep_as(w, NULL, ",\"input\":\"Hi\"", "yesX", id);
+        path_of(id, "/input_items", path);
+        hold_files(w, &held);
+        begin_as(w, &ex, NULL, path);
+        bt_door_gone(&w->door, &ex);
+        assert_int_equal(bt_pool_canceled(w->front.pool).queued, 1);
+        let_files_go(w, &held);
+        /* After its turn, before the page: there is no further step. */
+        begin_as(w, &ex, NULL, path);
+        bt_door_gone(&w->door, &ex);
+        drain_pool(w);
+        assert_int_equal(ex.n_ends, 0);
+        close_stored(w);
+    }
+}
+
 static void responses_on_disk_outlive_the_server(void **state)
 {
     world_t *w = &world;
@@ -454,6 +616,9 @@ int main(void)
         BT_TEST(response_cannot_be_cancelled_or_streamed),
         BT_TEST(input_items_are_listed_in_pages),
         BT_TEST(tenant_never_sees_responses_of_another),
+        BT_TEST(tenants_take_turns_at_the_files),
+        BT_TEST(items_are_listed_by_another_thread),
+        BT_TEST(reading_ends_when_its_client_leaves),
         BT_TEST(responses_on_disk_outlive_the_server),
         BT_TEST(response_whose_file_is_gone_was_never_there),
         BT_TEST(response_counts_until_it_is_gone),
