@@ -16,6 +16,9 @@ struct bt_store_put {
     bt_store_space_t *space;
     char space_name[BT_STORE_SPACE_BYTES];
     bt_stored_t *object; /* owned until the end */
+    bt_list_t evicted;   /* objects that made room: their files are removed
+                            before this one's is made */
+    bool has_begun;      /* they are */
     uint64_t reserved_bytes;
     uint64_t n_chunks; /* written, with the description */
     bool is_committed;
@@ -54,14 +57,15 @@ _Static_assert((BT_STORE_SHARE == 16) && (BT_STORE_MAX_OBJECTS == 65536),
 static bt_status_t check_headroom(const bt_store_t *store,
                                   const bt_store_space_t *space, uint64_t bytes)
 {
-    const uint32_t n = store->n_objects + store->n_puts;
+    const uint32_t n = store->n_objects + store->n_puts + store->n_leaving;
+    const uint64_t used_bytes = store->used_bytes + store->leaving_bytes;
     const uint32_t n_free =
         (n < store->limit_objects) ? store->limit_objects - n : 0;
 
     if (bytes > bt_store_headroom(store->space_bytes, space->used_bytes)) {
         return BT_ERR_TOO_LARGE;
     }
-    if ((bytes > bt_store_headroom(store->limit_bytes, store->used_bytes)) ||
+    if ((bytes > bt_store_headroom(store->limit_bytes, used_bytes)) ||
         (n_free == 0)) {
         return BT_ERR_BUSY;
     }
@@ -112,6 +116,8 @@ bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
     bt_list_init(&put->object->link);
     bt_list_init(&put->object->by_id);
     bt_store_id_make(kind, put->object->id);
+    bt_list_init(&put->evicted);
+    bt_store_move_all(&store->evicted, &put->evicted);
     put->store = store;
     put->space = space;
     snprintf(put->space_name, sizeof(put->space_name), "%s", space_name);
@@ -177,6 +183,10 @@ static bt_status_t begin_file(bt_store_put_t *put)
     char name[BT_STORE_NAME_BYTES];
     bt_status_t status;
 
+    if (!put->has_begun) {
+        bt_store_unlink_all(put->store, &put->evicted);
+        put->has_begun = true;
+    }
     part_name(put, name);
     put->fd =
         openat(put->store->folder.dir_fd, name,
@@ -302,6 +312,11 @@ bt_stored_t *bt_store_put_end(bt_store_put_t *put)
     bt_stored_t *object = put->object;
 
     remove_part(put);
+    if (put->has_begun || bt_store_is_in_memory(store)) {
+        bt_store_free_all(&put->evicted);
+    } else {
+        bt_store_move_all(&put->evicted, &store->evicted);
+    }
     bt_strbuf_fini(&put->data);
     store->n_puts--;
     space->n_puts--;

@@ -315,7 +315,7 @@ bt_status_t bt_store_unlink(const bt_store_t *store, const bt_stored_t *object)
 
 /* ---- expiry ---- */
 
-static void free_all(bt_list_t *objects)
+void bt_store_free_all(bt_list_t *objects)
 {
     while (!bt_list_empty(objects)) {
         bt_stored_t *object = BT_CONTAINER_OF(objects->next, bt_stored_t, link);
@@ -325,16 +325,47 @@ static void free_all(bt_list_t *objects)
     }
 }
 
-static void remove_expired(bt_pool_job_t *job)
+void bt_store_move_all(bt_list_t *from, bt_list_t *to)
 {
-    bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
+    while (!bt_list_empty(from)) {
+        bt_list_t *link = from->next;
 
-    BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &store->expired, link) {
+        bt_list_remove(link);
+        bt_list_push_back(to, link);
+    }
+}
+
+void bt_store_unlink_all(const bt_store_t *store, const bt_list_t *objects)
+{
+    BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, objects, link) {
         if (!unlink_files(store, store->folder.dir_fd, object)) {
             BT_LOG_WARN(WHAT ": %s is over and cannot be removed: %m",
                         object->id);
         }
     }
+}
+
+/* Has the pool remove the file of an object, which counts until then. */
+static void let_leave(bt_store_t *store, bt_stored_t *object)
+{
+    bt_list_push_back(&store->leaving, &object->link);
+    store->n_leaving++;
+    store->leaving_bytes +=
+        object->bytes + object->journal_bytes + BT_STORE_OBJECT_BYTES;
+}
+
+static void free_leaving(bt_store_t *store)
+{
+    bt_store_free_all(&store->leaving);
+    store->n_leaving = 0;
+    store->leaving_bytes = 0;
+}
+
+static void remove_expired(bt_pool_job_t *job)
+{
+    bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
+
+    bt_store_unlink_all(store, &store->leaving);
     if (store->is_sweeping) {
         bt_store_sweep(store, store->now_s);
     }
@@ -344,7 +375,7 @@ static void removed_expired(bt_pool_job_t *job)
 {
     bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
 
-    free_all(&store->expired);
+    free_leaving(store);
     store->is_removing = store->is_sweeping = false;
 }
 
@@ -363,7 +394,7 @@ static void find_expired(bt_store_t *store, uint64_t now_s)
 
             if (object->expires_s <= now_s) {
                 take_out(store, object);
-                bt_list_push_back(&store->expired, &object->link);
+                let_leave(store, object);
             } else if (object->expires_s < store->look_s) {
                 store->look_s = object->expires_s;
             }
@@ -381,10 +412,11 @@ void bt_store_tick(bt_store_t *store, bt_pool_t *pool, uint64_t now_us)
         return;
     }
     while (!bt_list_empty(&store->evicted)) {
-        bt_list_t *link = store->evicted.next;
+        bt_stored_t *object =
+            BT_CONTAINER_OF(store->evicted.next, bt_stored_t, link);
 
-        bt_list_remove(link);
-        bt_list_push_back(&store->expired, link);
+        bt_list_remove(&object->link);
+        let_leave(store, object);
     }
     if (now_s >= store->look_s) {
         find_expired(store, now_s);
@@ -395,8 +427,8 @@ void bt_store_tick(bt_store_t *store, bt_pool_t *pool, uint64_t now_us)
         store->sweep_s = now_s + SWEEP_S;
     }
     if (bt_store_is_in_memory(store)) {
-        free_all(&store->expired);
-    } else if (!bt_list_empty(&store->expired) || store->is_sweeping) {
+        free_leaving(store);
+    } else if (!bt_list_empty(&store->leaving) || store->is_sweeping) {
         store->is_removing = true;
         store->job.run = remove_expired;
         store->job.done = removed_expired;
@@ -521,7 +553,7 @@ static bt_status_t scan_object(bt_store_t *store, const char *id, scan_t *scan)
     bt_status_t status = BT_ERR_NO_MEMORY;
     int fd = -1;
 
-    if ((object == NULL) || (scan->n == BT_STORE_MAX_OBJECTS) ||
+    if ((object == NULL) ||
         !bt_array_grow(&scan->objects, &scan->cap, scan->n + 1,
                        sizeof(*scan->objects)) ||
         !bt_array_grow(&scan->spaces, &scan->cap_spaces, scan->n + 1,
@@ -617,10 +649,14 @@ static int by_age(const void *a, const void *b, void *objects)
     return (x > y) - (x < y);
 }
 
-/* Puts what was found into the index, the oldest first. */
+/* Puts what was found into the index, the oldest first. More than there may be
+ * are there after a kill before the files of evicted ones were removed, or
+ * where files were copied into the folder. */
 static bt_status_t add_scanned(bt_store_t *store, scan_t *scan)
 {
     BT_CLEANUP(free) uint32_t *order = bt_calloc(scan->n + 1, sizeof(*order));
+    const uint32_t n_over =
+        (scan->n > store->limit_objects) ? scan->n - store->limit_objects : 0;
 
     if (order == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -629,7 +665,18 @@ static bt_status_t add_scanned(bt_store_t *store, scan_t *scan)
         order[i] = i;
     }
     qsort_r(order, scan->n, sizeof(*order), by_age, scan->objects);
-    for (uint32_t i = 0; i < scan->n; i++) {
+    if (n_over > 0) {
+        BT_LOG_WARN(WHAT
+                    ": there are %u objects more than the limit of %u; the "
+                    "oldest are removed",
+                    n_over, store->limit_objects);
+    }
+    for (uint32_t i = 0; i < n_over; i++) {
+        bt_list_push_back(&store->evicted, &scan->objects[order[i]]->link);
+        scan->objects[order[i]] = NULL;
+        store->n_evicted++;
+    }
+    for (uint32_t i = n_over; i < scan->n; i++) {
         bt_stored_t *object = scan->objects[order[i]];
         bt_store_space_t *space =
             bt_store_space_get(store, scan->spaces[order[i]]);
@@ -715,7 +762,7 @@ bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
     store->last_us = now_us;
     store->look_s = UINT64_MAX;
     bt_list_init(&store->spaces);
-    bt_list_init(&store->expired);
+    bt_list_init(&store->leaving);
     bt_list_init(&store->evicted);
     store->buckets = bt_calloc(BT_STORE_MAX_OBJECTS, sizeof(*store->buckets));
     if (store->buckets == NULL) {
@@ -769,8 +816,8 @@ void bt_store_close(bt_store_t *store)
         (void)unlink_files(store, store->folder.dir_fd,
                            object); /* else it expires */
     }
-    free_all(&store->evicted);
-    free_all(&store->expired);
+    bt_store_free_all(&store->evicted);
+    bt_store_free_all(&store->leaving);
     BT_LIST_FOR_EACH_ENTRY(bt_store_space_t, space, &store->spaces, link) {
         BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &space->objects, link) {
             bt_list_remove(&object->link);

@@ -90,7 +90,9 @@ typedef struct bt_store_config {
     uint64_t limit_bytes;     /**< limit on all objects */
     uint64_t space_bytes;     /**< limit on those of one space */
     uint32_t limit_objects;   /**< limit on their number; 0:
-                                   BT_STORE_MAX_OBJECTS, which is the most */
+                                   BT_STORE_MAX_OBJECTS, which is the most. If
+                                   there are more when it is opened, the oldest
+                                   are evicted */
     bool has_spaces; /**< several spaces: one that has a BT_STORE_SHARE-th as
                           many objects as are free gets no more of them, so
                           that others always can */
@@ -163,7 +165,8 @@ bt_stored_t *bt_store_oldest_of_largest(const bt_store_t *store,
                                         uint64_t bytes);
 /** Returns the bytes that a space uses, with those that are reserved. */
 uint64_t bt_store_used(const bt_store_t *store, const char *space);
-/** Takes an object out of the index; its file is removed by a later tick. */
+/** Takes an object out of the index. Its file is removed by the next put,
+ * before that makes one, or by a later tick. */
 void bt_store_evict(bt_store_t *store, bt_stored_t *object);
 /** True when an object of this size fits where there is no other. */
 bool bt_store_takes(const bt_store_t *store, uint64_t bytes);

@@ -51,8 +51,11 @@ struct bt_store {
     uint64_t n_evicted;
     uint64_t last_us;  /* created_us of the newest object */
     uint64_t look_s;   /* earliest time at which an object may have expired */
-    bt_list_t evicted; /* objects whose files are to be removed */
-    bt_list_t expired; /* objects whose files the pool removes */
+    bt_list_t evicted; /* objects whose files the next put removes, before it
+                          makes one, or else a tick */
+    bt_list_t leaving; /* objects whose files the pool removes; they count … */
+    uint32_t n_leaving;     /* … as so many objects, … */
+    uint64_t leaving_bytes; /* … which are charged so much */
     bt_pool_job_t job;
     bool is_removing;
     struct {
@@ -148,6 +151,12 @@ void bt_store_charge(bt_store_t *store, bt_store_space_t *space,
                      uint64_t more_bytes, uint64_t less_bytes);
 /* Returns the space of a name, which it makes if needed. NULL: no memory. */
 bt_store_space_t *bt_store_space_get(bt_store_t *store, const char *name);
+/* Removes the files of objects in a list, in which they stay; any thread. */
+void bt_store_unlink_all(const bt_store_t *store, const bt_list_t *objects);
+/* Moves the objects of a list behind those of another one. */
+void bt_store_move_all(bt_list_t *from, bt_list_t *to);
+/* Drops the references that a list has. */
+void bt_store_free_all(bt_list_t *objects);
 /* Frees a space that holds nothing. */
 void bt_store_space_leave(bt_store_t *store, bt_store_space_t *space);
 /* Puts an object into the index, whose reference it takes over. */

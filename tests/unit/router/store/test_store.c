@@ -277,6 +277,93 @@ static void evicted_object_leaves_by_the_pool(void **state)
     folder_fini(&f);
 }
 
+/* Puts an empty object, for which the oldest one is evicted if needed. */
+static bt_stored_t *put_evicting(folder_t *f)
+{
+    bt_store_put_t *put = NULL;
+    bt_status_t status =
+        bt_store_put_begin(f->store, BT_STORE_FILE, "a", 0, START_US, &put);
+
+    if (status == BT_ERR_BUSY) {
+        bt_store_evict(f->store, bt_store_oldest(f->store, "a"));
+        status =
+            bt_store_put_begin(f->store, BT_STORE_FILE, "a", 0, START_US, &put);
+    }
+    assert_int_equal(status, BT_OK);
+    assert_int_equal(bt_store_put_commit(put), BT_OK);
+    return bt_store_put_end(put);
+}
+
+/* A process may be killed at any time, and finds as many as there may be. */
+static void disk_has_no_more_objects_than_the_limit(void **state)
+{
+    bt_pool_t *pool = NULL;
+    bt_store_put_t *put = NULL;
+    folder_t f;
+
+    (void)state;
+    folder_init(&f);
+    f.config.limit_objects = 4;
+    folder_open(&f);
+    assert_int_equal(bt_pool_create(2, &pool), BT_OK);
+    for (unsigned i = 1; i <= 8; i++) {
+        assert_non_null(put_evicting(&f));
+        assert_int_equal(folder_count(&f), (i < 4) ? i : 4);
+    }
+    /* A put that never began leaves it to the next tick, or put. */
+    bt_store_evict(f.store, bt_store_oldest(f.store, "a"));
+    assert_int_equal(
+        bt_store_put_begin(f.store, BT_STORE_FILE, "a", 0, START_US, &put),
+        BT_OK);
+    assert_null(bt_store_put_end(put));
+    assert_int_equal(folder_count(&f), 4);
+    assert_non_null(put_evicting(&f));
+    assert_int_equal(folder_count(&f), 4);
+    /* What the pool removes counts until it has. */
+    bt_store_evict(f.store, bt_store_oldest(f.store, "a"));
+    bt_store_tick(f.store, pool, START_US);
+    assert_int_equal(
+        bt_store_put_begin(f.store, BT_STORE_FILE, "a", 0, START_US, &put),
+        BT_ERR_BUSY);
+    wait_for_pool(pool);
+    assert_int_equal(folder_count(&f), 3);
+    assert_non_null(put_evicting(&f));
+    bt_pool_destroy(pool);
+    folder_fini(&f);
+}
+
+static void oldest_of_too_many_objects_are_evicted_at_the_start(void **state)
+{
+    char ids[5][BT_STORE_ID_BYTES];
+    bt_pool_t *pool = NULL;
+    folder_t f;
+
+    (void)state;
+    folder_init(&f);
+    folder_open(&f);
+    assert_int_equal(bt_pool_create(2, &pool), BT_OK);
+    for (size_t i = 0; i < 5; i++) {
+        memcpy(ids[i], put_bytes(&f, (i % 2 == 0) ? "a" : "b", i)->id,
+               sizeof(ids[i]));
+    }
+    f.config.limit_objects = 3;
+    bt_test_expect_log_lines(1);
+    folder_reopen(&f);
+    assert_int_equal(bt_store_use(f.store).n_objects[BT_STORE_FILE], 3);
+    assert_int_equal(bt_store_use(f.store).n_evicted, 2);
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(bt_store_find(f.store, BT_STORE_FILE,
+                                       (i % 2 == 0) ? "a" : "b",
+                                       ids[i]) != NULL,
+                         i >= 2);
+    }
+    bt_store_tick(f.store, pool, START_US);
+    wait_for_pool(pool);
+    assert_int_equal(folder_count(&f), 3);
+    bt_pool_destroy(pool);
+    folder_fini(&f);
+}
+
 static void store_in_memory_is_the_same_without_files(void **state)
 {
     static const size_t sizes[] = {0, 1, 65535, 65536, 65537, 200000};
@@ -431,6 +518,8 @@ int main(void)
         BT_TEST(removed_object_is_gone),
         BT_TEST(expired_objects_leave_by_the_pool),
         BT_TEST(evicted_object_leaves_by_the_pool),
+        BT_TEST(disk_has_no_more_objects_than_the_limit),
+        BT_TEST(oldest_of_too_many_objects_are_evicted_at_the_start),
         BT_TEST(store_in_memory_is_the_same_without_files),
         BT_TEST(sealed_objects_need_their_key),
         BT_TEST(key_file_that_others_read_is_refused),
