@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -176,22 +177,26 @@ bt_status_t bt_store_look_up(bt_store_t *store, bt_store_kind_t kind,
 
 /* ---- what stores have left ---- */
 
-typedef struct sweep {
+/* A walk through the folders of other stores, in slices: the thread is that of
+ * all files, and a store that starts waits for the lock of its folder. */
+struct bt_store_sweep {
     bt_store_t *store;
     uint64_t now_s;
-    bt_store_chunk_t *chunk; /* scratch */
+    DIR *folders; /* owned: the shared folder; NULL: not begun */
+    DIR *folder;  /* owned: one in it; NULL: none is open */
     uint32_t n_removed;
-} sweep_t;
+    bt_store_chunk_t chunk; /* scratch */
+};
 
 /* True for an object that has expired; not for one that cannot be read. */
-static bool has_expired(const sweep_t *s, int dir_fd, const char *id)
+static bool has_expired(bt_store_sweep_t *s, int dir_fd, const char *id)
 {
     char space[BT_STORE_SPACE_BYTES];
     bt_stored_t object = {0};
     int fd = -1;
 
     if (bt_store_file_open(&s->store->folder, dir_fd, id, &fd, &object, space,
-                           s->chunk) != BT_OK) {
+                           &s->chunk) != BT_OK) {
         return false;
     }
     close(fd);
@@ -199,7 +204,7 @@ static bool has_expired(const sweep_t *s, int dir_fd, const char *id)
     return object.expires_s <= s->now_s;
 }
 
-static bool is_old_part(const sweep_t *s, int dir_fd, const char *name)
+static bool is_old_part(const bt_store_sweep_t *s, int dir_fd, const char *name)
 {
     struct stat info;
 
@@ -208,7 +213,7 @@ static bool is_old_part(const sweep_t *s, int dir_fd, const char *name)
            ((uint64_t)info.st_mtime + PART_AGE_S <= s->now_s);
 }
 
-static void sweep_entry(sweep_t *s, int dir_fd, const char *name)
+static void sweep_entry(bt_store_sweep_t *s, int dir_fd, const char *name)
 {
     char id[BT_STORE_ID_BYTES];
     bt_store_kind_t kind;
@@ -217,47 +222,135 @@ static void sweep_entry(sweep_t *s, int dir_fd, const char *name)
             ? is_old_part(s, dir_fd, name)
             : bt_store_id_kind(name, &kind) && has_expired(s, dir_fd, name);
 
-    /* Its own store may have been quicker. */
+    /* Another one may have been quicker. */
     if (is_over && (unlinkat(dir_fd, name, 0) == 0)) {
         s->n_removed++;
     }
 }
 
-static bt_status_t sweep_folder(void *ctx, int fd, const char *name)
+/* Locks a folder whose store does not run. Shared, so that a store that starts
+ * can tell it from the lock of another one, and waits.
+ * @return -1: its store runs, or it has no lock */
+static int lock_left(int dir_fd)
 {
-    sweep_t *s = ctx;
-    const int dir_fd = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    BT_CLEANUP(closedir) DIR *dir = (dir_fd >= 0) ? fdopendir(dir_fd) : NULL;
-    const struct dirent *entry;
+    const int fd = openat(dir_fd, BT_STORE_LOCK,
+                          O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
-    if (dir == NULL) {
-        if (dir_fd >= 0) {
-            close(dir_fd);
-        }
-        return BT_ERR_NOT_FOUND; /* the others remain */
+    if ((fd >= 0) && (flock(fd, LOCK_SH | LOCK_NB) != 0)) {
+        close(fd);
+        return -1;
     }
-    if (strcmp(name, s->store->folder.own_name) != 0) {
-        while ((entry = readdir(dir)) != NULL) {
-            sweep_entry(s, fd, entry->d_name);
-        }
-    }
-    return BT_ERR_NOT_FOUND;
+    return fd;
 }
 
-void bt_store_sweep(bt_store_t *store, uint64_t now_s)
+/* Opens the next folder of another store. @return false: there are no more */
+static bool open_next(bt_store_sweep_t *s)
 {
-    sweep_t s = {.store = store, .now_s = now_s};
+    const int shared_fd = s->store->folder.shared_fd;
+    const struct dirent *entry;
 
-    s.chunk = bt_calloc(1, sizeof(*s.chunk));
-    if (s.chunk == NULL) {
-        return; /* next time */
+    while ((entry = readdir(s->folders)) != NULL) {
+        const bool is_other =
+            (entry->d_name[0] != '.') &&
+            (strcmp(entry->d_name, s->store->folder.own_name) != 0);
+        const int fd = is_other ? open_inner(shared_fd, entry->d_name) : -1;
+
+        s->folder = (fd >= 0) ? fdopendir(fd) : NULL;
+        if (s->folder != NULL) {
+            return true;
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
     }
-    if (each_folder(store, sweep_folder, &s) == BT_ERR_IO) {
+    return false;
+}
+
+static void close_folder(bt_store_sweep_t *s)
+{
+    if (s->folder != NULL) {
+        closedir(s->folder);
+        s->folder = NULL;
+    }
+}
+
+/* Looks at up to n files of the open folder. @return how many */
+static uint32_t sweep_some(bt_store_sweep_t *s, uint32_t n)
+{
+    const int dir_fd = dirfd(s->folder);
+    const int lock_fd = lock_left(dir_fd);
+    const struct dirent *entry = NULL;
+    uint32_t done = 0;
+
+    while ((lock_fd >= 0) && (done < n) &&
+           ((entry = readdir(s->folder)) != NULL)) {
+        sweep_entry(s, dir_fd, entry->d_name);
+        done++;
+    }
+    if (lock_fd >= 0) {
+        close(lock_fd);
+    }
+    if (entry == NULL) {
+        close_folder(s);
+    }
+    return done;
+}
+
+static bool open_folders(bt_store_sweep_t *s)
+{
+    const int fd = openat(s->store->folder.shared_fd, ".",
+                          O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    s->folders = (fd >= 0) ? fdopendir(fd) : NULL;
+    if (s->folders == NULL) {
         BT_LOG_WARN("store: the shared folder cannot be read: %m");
+        if (fd >= 0) {
+            close(fd);
+        }
     }
-    if (s.n_removed > 0) {
-        BT_LOG_INFO("store: %u expired objects of other stores were removed",
-                    s.n_removed);
+    return s->folders != NULL;
+}
+
+bt_store_sweep_t *bt_store_sweep_begin(bt_store_t *store, uint64_t now_s)
+{
+    bt_store_sweep_t *s = bt_calloc(1, sizeof(*s));
+
+    if (s != NULL) {
+        s->store = store;
+        s->now_s = now_s;
     }
-    bt_free(s.chunk);
+    return s;
+}
+
+bool bt_store_sweep_go_on(bt_store_sweep_t *s)
+{
+    uint32_t n = 0;
+
+    if ((s->folders == NULL) && !open_folders(s)) {
+        return false;
+    }
+    while (n < BT_STORE_SWEEP_FILES) {
+        if ((s->folder == NULL) && !open_next(s)) {
+            return false;
+        }
+        n += 1 + sweep_some(s, BT_STORE_SWEEP_FILES - n);
+    }
+    return true;
+}
+
+void bt_store_sweep_end(bt_store_sweep_t *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    if (s->n_removed > 0) {
+        BT_LOG_INFO("store: %u expired objects of routers that do not run "
+                    "were removed",
+                    s->n_removed);
+    }
+    close_folder(s);
+    if (s->folders != NULL) {
+        closedir(s->folders);
+    }
+    bt_free(s);
 }

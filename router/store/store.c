@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +21,12 @@
 #include "common/base/text.h"
 #include "router/store/store_priv.h"
 
-#define LOCK "lock"
 #define WHAT "store"
 /* Time between two looks at what other stores have left. */
 #define SWEEP_S 3600u
+/* How often, and when again, a lock is tried that a sweep has. */
+#define LOCK_TRIES   250
+#define LOCK_WAIT_MS 20
 
 /* ---- spaces ---- */
 
@@ -366,17 +369,46 @@ static void remove_expired(bt_pool_job_t *job)
     bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
 
     bt_store_unlink_all(store, &store->leaving);
-    if (store->is_sweeping) {
-        bt_store_sweep(store, store->now_s);
-    }
+    store->is_swept =
+        (store->sweep != NULL) && !bt_store_sweep_go_on(store->sweep);
 }
+
+static void post_removal(bt_store_t *store);
 
 static void removed_expired(bt_pool_job_t *job)
 {
     bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
 
     free_leaving(store);
-    store->is_removing = store->is_sweeping = false;
+    store->is_removing = false;
+    if (store->is_swept) {
+        bt_store_sweep_end(store->sweep);
+        store->sweep = NULL;
+    }
+    if ((store->sweep != NULL) && job->ran) { /* others have had their turn */
+        post_removal(store);
+    }
+}
+
+/* Has the pool remove what leaves, and go on with a sweep. */
+static void post_removal(bt_store_t *store)
+{
+    while (!bt_list_empty(&store->evicted)) {
+        bt_stored_t *object =
+            BT_CONTAINER_OF(store->evicted.next, bt_stored_t, link);
+
+        bt_list_remove(&object->link);
+        let_leave(store, object);
+    }
+    if (bt_store_is_in_memory(store)) {
+        free_leaving(store);
+    } else if (!bt_list_empty(&store->leaving) || (store->sweep != NULL)) {
+        store->is_removing = true;
+        store->is_swept = false;
+        store->job.run = remove_expired;
+        store->job.done = removed_expired;
+        bt_pool_post(store->pool, &store->job, BT_POOL_FILES);
+    }
 }
 
 /* Takes out what has expired. */
@@ -411,29 +443,16 @@ void bt_store_tick(bt_store_t *store, bt_pool_t *pool, uint64_t now_us)
     if (store->is_removing) {
         return;
     }
-    while (!bt_list_empty(&store->evicted)) {
-        bt_stored_t *object =
-            BT_CONTAINER_OF(store->evicted.next, bt_stored_t, link);
-
-        bt_list_remove(&object->link);
-        let_leave(store, object);
-    }
     if (now_s >= store->look_s) {
         find_expired(store, now_s);
     }
-    if (bt_store_is_shared(store) && (now_s >= store->sweep_s)) {
-        store->is_sweeping = true;
-        store->now_s = now_s;
+    if (bt_store_is_shared(store) && (store->sweep == NULL) &&
+        (now_s >= store->sweep_s)) {
+        store->sweep = bt_store_sweep_begin(store, now_s);
         store->sweep_s = now_s + SWEEP_S;
     }
-    if (bt_store_is_in_memory(store)) {
-        free_leaving(store);
-    } else if (!bt_list_empty(&store->leaving) || store->is_sweeping) {
-        store->is_removing = true;
-        store->job.run = remove_expired;
-        store->job.done = removed_expired;
-        bt_pool_post(pool, &store->job, BT_POOL_FILES);
-    }
+    store->pool = pool;
+    post_removal(store);
 }
 
 /* ---- opening ---- */
@@ -503,15 +522,34 @@ static bt_status_t open_shared(const bt_store_config_t *config,
     return open_folder(config->path, true, &folder->shared_fd);
 }
 
+/* Takes the lock of a folder, unless another store has it. Others that sweep
+ * what is in it have a shared one for a moment. @return false: errno has the
+ * reason */
+static bool take_lock(int fd)
+{
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            return true;
+        }
+        if ((errno != EWOULDBLOCK) || (flock(fd, LOCK_SH | LOCK_NB) != 0)) {
+            return false;
+        }
+        (void)flock(fd, LOCK_UN);
+        (void)poll(NULL, 0, LOCK_WAIT_MS);
+    }
+    errno = EWOULDBLOCK;
+    return false;
+}
+
 static bt_status_t lock_folder(bt_store_folder_t *folder, const char *path)
 {
-    folder->lock_fd = openat(folder->dir_fd, LOCK,
+    folder->lock_fd = openat(folder->dir_fd, BT_STORE_LOCK,
                              O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (folder->lock_fd < 0) {
         BT_LOG_ERROR(WHAT " %s: cannot be written: %m", path);
         return BT_ERR_IO;
     }
-    if (flock(folder->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+    if (!take_lock(folder->lock_fd)) {
         BT_LOG_ERROR(WHAT " %s: %s", path,
                      (errno == EWOULDBLOCK) ? "another router has it"
                                             : "cannot be locked");
@@ -625,7 +663,7 @@ static bt_status_t scan_entry(bt_store_t *store, const char *name, scan_t *scan)
     if (!bt_store_id_kind(name, &kind)) {
         scan->n_others += (strcmp(name, ".") != 0) &&
                           (strcmp(name, "..") != 0) &&
-                          (strcmp(name, LOCK) != 0) &&
+                          (strcmp(name, BT_STORE_LOCK) != 0) &&
                           (strcmp(name, BT_STORE_RESPONSES) != 0);
         return BT_OK;
     }
@@ -761,6 +799,7 @@ bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
     BT_ASSERT(store->limit_objects <= BT_STORE_MAX_OBJECTS);
     store->last_us = now_us;
     store->look_s = UINT64_MAX;
+    store->sweep_s = now_us / 1000000 + SWEEP_S;
     bt_list_init(&store->spaces);
     bt_list_init(&store->leaving);
     bt_list_init(&store->evicted);
@@ -818,6 +857,7 @@ void bt_store_close(bt_store_t *store)
     }
     bt_store_free_all(&store->evicted);
     bt_store_free_all(&store->leaving);
+    bt_store_sweep_end(store->sweep);
     BT_LIST_FOR_EACH_ENTRY(bt_store_space_t, space, &store->spaces, link) {
         BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &space->objects, link) {
             bt_list_remove(&object->link);

@@ -19,6 +19,12 @@
 #define BT_STORE_FOLDER_BYTES \
     256 /* own folder of a store, with the zero byte */
 
+#define BT_STORE_LOCK "lock" /* file whose lock a running store has */
+/* Files that a sweep looks at in one go. */
+#define BT_STORE_SWEEP_FILES 256u
+
+typedef struct bt_store_sweep bt_store_sweep_t; /* shared.c */
+
 struct bt_store_space {
     bt_list_t link;    /* in store->spaces */
     bt_list_t objects; /* the oldest first */
@@ -57,16 +63,17 @@ struct bt_store {
     uint32_t n_leaving;     /* … as so many objects, … */
     uint64_t leaving_bytes; /* … which are charged so much */
     bt_pool_job_t job;
+    bt_pool_t *pool; /* where it is posted */
     bool is_removing;
     struct {
         void (*fn)(void *ctx, bt_stored_t *object);
         void *ctx;
     } on_remove[BT_STORE_N_KINDS];
     /* With a shared folder: what stores that do not run have left there. */
-    bool is_sweeping;      /* the job does this, too … */
-    uint64_t now_s;        /* … as of this time */
-    uint64_t sweep_s;      /* when it is due */
-    atomic_bool was_noted; /* an object that cannot be read was logged */
+    bt_store_sweep_t *sweep; /* owned: the job goes on with it; NULL: none */
+    bool is_swept;           /* it is over */
+    uint64_t sweep_s;        /* when the next one is due */
+    atomic_bool was_noted;   /* an object that cannot be read was logged */
 };
 
 /* ---- object_file.c: header and chunks ---- */
@@ -131,9 +138,13 @@ void bt_store_journal_name(const char *id, const char *ending,
 /* Opens the folder that an object is in. @param holder  NULL: the store's own
  * @return -1: errno has the reason */
 int bt_store_open_holder(const bt_store_folder_t *folder, const char *holder);
-/* Removes files of other stores that have expired, or that were never
- * completed. */
-void bt_store_sweep(bt_store_t *store, uint64_t now_s);
+/* Begins to remove files that have expired, or were never completed, from the
+ * folders of stores that do not run: those whose lock is free. NULL: no memory
+ */
+bt_store_sweep_t *bt_store_sweep_begin(bt_store_t *store, uint64_t now_s);
+/* Looks at BT_STORE_SWEEP_FILES more; any thread. @return false: it is over */
+bool bt_store_sweep_go_on(bt_store_sweep_t *sweep);
+void bt_store_sweep_end(bt_store_sweep_t *sweep); /* NULL is allowed */
 
 /* ---- store.c ---- */
 

@@ -251,8 +251,8 @@ static void expired_objects_of_others_are_removed(void **state)
 {
     static const struct timeval old[2] = {{START_S - 86400, 0},
                                           {START_S - 86400, 0}};
-    static const struct timeval young[2] = {{START_S - 86399, 0},
-                                            {START_S - 86399, 0}};
+    static const struct timeval young[2] = {{START_S + 3600 - 86399, 0},
+                                            {START_S + 3600 - 86399, 0}};
     char first[BT_STORE_ID_BYTES], second[BT_STORE_ID_BYTES], path[200];
     const char *const part = "file-0123456789abcdef0123456789abcdef.part";
     const char *const newer = "file-1123456789abcdef0123456789abcdef.part";
@@ -280,19 +280,78 @@ static void expired_objects_of_others_are_removed(void **state)
     path_of(&p, "a", "notes", path);
     folder_write(path, "of others");
 
+    /* Not before an hour is over, then those that have expired. */
     bt_store_tick(p.b.store, pool, START_US);
     wait_for_pool(pool);
-    assert_true(is_there(&p, "a", first) && is_there(&p, "a", second));
-    assert_false(is_there(&p, "a", part));
-    assert_true(is_there(&p, "a", newer) && is_there(&p, "a", "notes"));
-    /* Not before an hour is over, then those that have expired. */
-    bt_store_tick(p.b.store, pool, (START_S + TTL_S) * 1000000);
+    bt_store_tick(p.b.store, pool, (START_S + 3599) * 1000000);
     wait_for_pool(pool);
-    assert_true(is_there(&p, "a", second));
+    assert_true(is_there(&p, "a", first) && is_there(&p, "a", second));
+    assert_true(is_there(&p, "a", part));
     bt_store_tick(p.b.store, pool, (START_S + 3600) * 1000000);
     wait_for_pool(pool);
     assert_false(is_there(&p, "a", first) || is_there(&p, "a", second));
+    assert_false(is_there(&p, "a", part));
+    assert_true(is_there(&p, "a", newer) && is_there(&p, "a", "notes"));
     assert_true(is_there(&p, "a", "lock") && is_there(&p, "a", "notes"));
+    bt_pool_destroy(pool);
+    pair_fini(&p);
+}
+
+/* Its own clock tells when they are over: it may be behind, or be wrong. */
+static void objects_of_a_running_store_are_its_own(void **state)
+{
+    char id[BT_STORE_ID_BYTES];
+    bt_pool_t *pool = NULL;
+    pair_t p;
+
+    (void)state;
+    pair_init(&p);
+    assert_int_equal(bt_pool_create(2, &pool), BT_OK);
+    snprintf(id, sizeof(id), "%s", put_bytes(&p.a, "s", 5)->id);
+    bt_store_tick(p.b.store, pool, (START_S + 3600) * 1000000);
+    wait_for_pool(pool);
+    assert_true(is_there(&p, "a", id));
+    folder_close(&p.a);
+    bt_store_tick(p.b.store, pool, (START_S + 7200) * 1000000);
+    wait_for_pool(pool);
+    assert_false(is_there(&p, "a", id));
+    bt_pool_destroy(pool);
+    pair_fini(&p);
+}
+
+/* Between two slices the thread is free for others. */
+static void sweep_is_done_in_slices(void **state)
+{
+    static const struct timeval old[2] = {{START_S - 86400, 0},
+                                          {START_S - 86400, 0}};
+    const unsigned n_parts = 700;
+    char name[64], path[200];
+    bt_pool_t *pool = NULL;
+    unsigned n_jobs = 0;
+    pair_t p;
+
+    (void)state;
+    pair_init(&p);
+    assert_int_equal(bt_pool_create(2, &pool), BT_OK);
+    folder_close(&p.a);
+    for (unsigned i = 0; i < n_parts; i++) {
+        snprintf(name, sizeof(name), "file-%032x.part", i);
+        path_of(&p, "a", name, path);
+        folder_write(path, "torn");
+        assert_int_equal(utimes(path, old), 0);
+    }
+    bt_store_tick(p.b.store, pool, (START_S + 3600) * 1000000);
+    while (bt_pool_n_jobs(pool) > 0) {
+        struct pollfd at = {.fd = bt_pool_fd(pool), .events = POLLIN};
+
+        (void)poll(&at, 1, -1);
+        n_jobs += bt_pool_next(pool);
+    }
+    assert_in_range(n_jobs, 3, 4);
+    for (unsigned i = 0; i < n_parts; i++) {
+        snprintf(name, sizeof(name), "file-%032x.part", i);
+        assert_false(is_there(&p, "a", name));
+    }
     bt_pool_destroy(pool);
     pair_fini(&p);
 }
@@ -307,6 +366,8 @@ int main(void)
         BT_TEST(own_folder_has_one_store),
         BT_TEST(objects_of_another_key_are_not_found),
         BT_TEST(expired_objects_of_others_are_removed),
+        BT_TEST(objects_of_a_running_store_are_its_own),
+        BT_TEST(sweep_is_done_in_slices),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
