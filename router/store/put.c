@@ -19,6 +19,7 @@ struct bt_store_put {
     bt_list_t evicted;   /* objects that made room: their files are removed
                             before this one's is made */
     bool has_begun;      /* they are */
+    uint64_t begun_s; /* when the put began: its object's life is from there */
     uint64_t reserved_bytes;
     uint64_t n_chunks; /* written, with the description */
     bool is_committed;
@@ -111,13 +112,14 @@ bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
         .refs = 1,
         .kind = kind,
         .created_us = store->last_us,
-        .expires_s = store->last_us / 1000000 + store->ttl_s,
+        .expires_s = now_us / 1000000 + store->ttl_s,
     };
     bt_list_init(&put->object->link);
     bt_list_init(&put->object->by_id);
     bt_store_id_make(kind, put->object->id);
     bt_list_init(&put->evicted);
     bt_store_move_all(&store->evicted, &put->evicted);
+    put->begun_s = now_us / 1000000;
     put->store = store;
     put->space = space;
     snprintf(put->space_name, sizeof(put->space_name), "%s", space_name);
@@ -160,7 +162,7 @@ bt_status_t bt_store_put_describe(bt_store_put_t *put, const void *label,
     object->label = copy;
     object->label_bytes = (uint32_t)label_bytes;
     if ((life_s > 0) && (life_s < put->store->ttl_s)) {
-        object->expires_s = object->created_us / 1000000 + life_s;
+        object->expires_s = put->begun_s + life_s;
     }
     return BT_OK;
 }

@@ -110,7 +110,9 @@ typedef struct bt_stored {
     bool is_hidden; /**< true while its file is being removed: neither found nor
                          to be listed */
     char id[BT_STORE_ID_BYTES];
-    uint64_t created_us; /**< since 1970; no two objects have the same */
+    uint64_t created_us; /**< since 1970; no two objects have the same, and none
+                              is before an older one: ahead of the clock, if
+                              that was set back */
     uint64_t expires_s;  /**< since 1970 */
     uint64_t bytes;
     uint64_t journal_bytes; /**< charged for its journal */

@@ -55,7 +55,7 @@ struct bt_store {
     uint32_t n_objects, n_puts;
     uint32_t n_of_kind[BT_STORE_N_KINDS];
     uint64_t n_evicted;
-    uint64_t last_us;  /* created_us of the newest object */
+    uint64_t last_us;  /* created_us of the newest object; never goes back */
     uint64_t look_s;   /* earliest time at which an object may have expired */
     bt_list_t evicted; /* objects whose files the next put removes, before it
                           makes one, or else a tick */

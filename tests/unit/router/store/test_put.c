@@ -196,6 +196,38 @@ static void parts_of_an_object_are_read(void **state)
     }
 }
 
+/* A clock that was a year ahead once moves the order of objects, not their
+ * life. */
+static void life_is_from_the_clock_of_the_put(void **state)
+{
+    const uint64_t start_s = START_US / 1000000, year_s = 365 * 86400;
+    bt_store_put_t *put;
+    bt_stored_t *ahead, *object;
+    folder_t f;
+
+    (void)state;
+    folder_init(&f);
+    folder_open(&f);
+    assert_int_equal(bt_store_put_begin(f.store, BT_STORE_FILE, "a", 0,
+                                        START_US + year_s * 1000000, &put),
+                     BT_OK);
+    assert_int_equal(bt_store_put_commit(put), BT_OK);
+    ahead = bt_store_put_end(put);
+    assert_int_equal(ahead->expires_s, start_s + year_s + TTL_S);
+    for (unsigned i = 0; i < 2; i++) {
+        const uint64_t life_s = (i == 0) ? 0 : TTL_S / 2;
+
+        assert_int_equal(begin(&f, "a", 0, &put), BT_OK);
+        assert_int_equal(bt_store_put_describe(put, "", 0, life_s), BT_OK);
+        assert_int_equal(bt_store_put_commit(put), BT_OK);
+        object = bt_store_put_end(put);
+        assert_true(object->created_us > ahead->created_us);
+        assert_int_equal(object->expires_s,
+                         start_s + ((i == 0) ? TTL_S : TTL_S / 2));
+    }
+    folder_fini(&f);
+}
+
 /* A disk that is full, as a limit of a file's size. */
 static void write_that_fails_leaves_no_file(void **state)
 {
@@ -292,6 +324,7 @@ int main(void)
         BT_TEST(put_takes_no_more_than_it_reserved),
         BT_TEST(label_has_a_limit),
         BT_TEST(parts_of_an_object_are_read),
+        BT_TEST(life_is_from_the_clock_of_the_put),
         BT_TEST(write_that_fails_leaves_no_file),
         BT_TEST(allocation_that_fails_leaves_nothing),
         BT_TEST(objects_of_one_moment_have_an_order),
