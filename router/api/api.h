@@ -574,6 +574,9 @@ typedef struct bt_api_events {
     bt_custom_input_t input;          /**< reader of the last call's input */
 } bt_api_events_t;
 
+/** Changes "store" from true to false in events that have a response object.
+ *  @param [in] object_from  where it begins in the events */
+void bt_api_events_not_stored(bt_strbuf_t *events, size_t object_from);
 /** Responses: appends the complete server-sent events with which a stream
  *  begins, unless they were written. */
 void bt_api_write_begin_events(const bt_api_answer_t *answer,

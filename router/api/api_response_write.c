@@ -357,6 +357,27 @@ void bt_api_put_response(const bt_api_answer_t *answer, const char *key,
     bt_json_end_object(json);
 }
 
+/* No text before the member can look like it, for its quotes are escaped, and
+ * what clients give as JSON is behind it. */
+void bt_api_events_not_stored(bt_strbuf_t *events, size_t object_from)
+{
+    static const char member[] = "\"store\":true,", instead[] = "false,";
+    const size_t n = sizeof("true,") - 1;
+    char *at;
+    size_t from;
+
+    at = memmem(events->data + object_from, events->len - object_from, member,
+                sizeof(member) - 1);
+    BT_ASSERT(at != NULL);
+    from = (size_t)(at - events->data) + sizeof(member) - 1 - n;
+    bt_strbuf_puts(events, " "); /* makes room */
+    if (bt_strbuf_status(events) == BT_OK) {
+        at = events->data + from;
+        memmove(at + n + 1, at + n, events->len - 1 - from - n);
+        memcpy(at, instead, n + 1);
+    }
+}
+
 void bt_api_put_input_tokens(uint32_t n, bt_json_t *json)
 {
     bt_json_object(json, NULL);

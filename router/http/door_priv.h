@@ -131,11 +131,12 @@ void bt_door_format_error(void *door, const char *path, int status,
 bool bt_keeping_begin(bt_http_request_t *r, bt_row_t *row,
                       const bt_api_choice_t *choice,
                       const bt_api_usage_t *usage);
-/** Holds back the last events of a stream, of which `response` is a part.
+/** Holds back the last events of a stream, in which r->events has the place of
+ *  the response.
  *  @param [in,out] last  taken over on success
  *  @return false: there is no room to store it; nothing was done */
 bool bt_keeping_hold(bt_http_request_t *r, const bt_row_t *row,
-                     const char *response, size_t bytes, bt_strbuf_t *last);
+                     bt_strbuf_t *last);
 /** Stores the response of a stream, then sends its last events. */
 void bt_keeping_end(bt_http_request_t *r);
 /** Frees what a request has held back. NULL is allowed. */

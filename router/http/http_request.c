@@ -516,9 +516,7 @@ static bool hold_last(bt_http_request_t *r, bt_row_t *row,
     bt_strbuf_t *out = clear(r);
 
     bt_api_write_events(&row->answer, choice, usage, &r->events, out);
-    if ((bt_strbuf_status(out) == BT_OK) &&
-        bt_keeping_hold(r, row, out->data + r->events.object_from,
-                        r->events.object_bytes, out)) {
+    if ((bt_strbuf_status(out) == BT_OK) && bt_keeping_hold(r, row, out)) {
         return true;
     }
     r->events = before;

@@ -7,6 +7,9 @@
  *     stream:  last piece ─▶ space reserved, events held ─▶ store ─▶ events
  *              (pool)        (event loop)                   (pool)
  *
+ * One that cannot be written, on a full disk, fails only if its client asked
+ * for it to be stored; else it is answered like one without room.
+ *
  * A client that leaves meanwhile changes nothing: the response is stored.
  */
 #include <stdio.h>
@@ -14,6 +17,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "router/http/door_priv.h"
 
 struct bt_keeping {
@@ -132,13 +136,34 @@ static void run_store(bt_pool_job_t *job)
         bt_api_stored_write(k->put, k->previous, k->items, &k->response);
 }
 
+static void write_response(bt_keeping_t *k);
+
+/* Answers although the response could not be stored. */
+static void go_on_without(bt_keeping_t *k)
+{
+    BT_LOG_WARN("a response cannot be stored, and is answered without: %s",
+                bt_status_str(k->status));
+    if (k->is_stream) {
+        bt_api_events_not_stored(&k->last, k->request->events.object_from);
+        k->status = bt_strbuf_status(&k->last);
+        finish(k, k->status == BT_OK, true);
+    } else {
+        k->row->answer.is_stored = false;
+        write_response(k);
+    }
+}
+
 static void stored(bt_pool_job_t *job)
 {
     bt_keeping_t *k = keeping_of(job);
     const bool ok = bt_store_put_end(k->put) != NULL;
 
     k->put = NULL;
-    finish(k, ok, job->ran);
+    if (!ok && job->ran && !k->request->base.asks_to_store) {
+        go_on_without(k);
+    } else {
+        finish(k, ok, job->ran);
+    }
 }
 
 /* Stores what space is reserved for: at once if it is short and in memory. */
@@ -165,8 +190,6 @@ static void run_write(bt_pool_job_t *job)
     bt_api_write_answer(&k->row->answer, k->choice, 1, &k->usage, &k->response);
     k->status = bt_strbuf_status(&k->response);
 }
-
-static void write_response(bt_keeping_t *k);
 
 static void written(bt_pool_job_t *job)
 {
@@ -229,14 +252,15 @@ bool bt_keeping_begin(bt_http_request_t *r, bt_row_t *row,
 /* ---- a stream ---- */
 
 bool bt_keeping_hold(bt_http_request_t *r, const bt_row_t *row,
-                     const char *response, size_t bytes, bt_strbuf_t *last)
+                     bt_strbuf_t *last)
 {
     bt_keeping_t *k = make(r, row);
 
     if (k == NULL) {
         return false;
     }
-    bt_strbuf_append(&k->response, response, bytes);
+    bt_strbuf_append(&k->response, last->data + r->events.object_from,
+                     r->events.object_bytes);
     if ((bt_strbuf_status(&k->response) != BT_OK) ||
         (reserve(k, row) != BT_OK)) {
         bt_keeping_free(k);

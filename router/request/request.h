@@ -244,6 +244,7 @@ struct bt_request {
      *  read. And its input items, if it is stored; owned; NULL: it is not. */
     bt_api_history_t *history;
     char *kept_items;
+    bool asks_to_store; /**< the client did; else it is the server's default */
 
     bt_row_t *rows;
     size_t n_rows;

@@ -158,6 +158,7 @@ bt_status_t bt_history_settle(bt_request_t *r, bt_api_request_t *api)
                          "false");
         return BT_ERR_TOO_LARGE;
     }
+    r->asks_to_store = is_asked;
     r->kept_items = api->input_json;
     api->input_json = NULL;
     return BT_OK;

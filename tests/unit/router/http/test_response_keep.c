@@ -130,6 +130,54 @@ static void response_that_cannot_be_written_fails(void **state)
     close_stored(w);
 }
 
+/* Who has not asked for it gets the answer all the same, which says so. */
+static void response_that_cannot_be_written_is_answered(void **state)
+{
+    static const char *const bodies[] = {
+        "{\"input\":\"Hi\"}",
+        "{\"input\":\"Hi\",\"stream\":true,\"instructions\":"
+        "\"{\\\"store\\\":true,\",\"tools\":[{\"type\":\"function\",\"name\":"
+        "\"f\",\"parameters\":{\"type\":\"object\",\"x\":{\"store\":true,"
+        "\"y\":0}}}]}"};
+    char command[96], id[ID_BYTES];
+    world_t *w = &world;
+    bt_exchange_t ex;
+    const char *at;
+
+    (void)state;
+    open_stored(w, ON_DISK);
+    snprintf(command, sizeof(command), "rm -rf %s/responses", folder);
+    assert_int_equal(system(command), 0);
+    bt_test_expect_log_lines(2);
+    for (uint32_t i = 0; i < 2; i++) {
+        post(w, &ex, RESPONSES, bodies[i]);
+        drain_pool(w); /* a grammar may be compiled */
+        if (ex.n_ends != 0) {
+            fail_msg("%s", ex.out);
+        }
+        answer(w, i, "okX", BT_FINISH_STOP);
+        drain_pool(w);
+        assert_int_equal(ex.n_ends, 1);
+        assert_int_equal(ex.status, 200);
+        at = (i == 0) ? ex.out : strstr(ex.out, "event: response.completed\n");
+        assert_non_null(at);
+        assert_non_null(strstr(at, "\"reasoning\":{\"effort\":null,"
+                                   "\"summary\":null},\"store\":false,"
+                                   "\"temperature\":"));
+        assert_non_null(strstr(at, "\"text\":\"ok\""));
+        if (i == 1) {
+            assert_non_null(strstr(at, "\"{\\\"store\\\":true,\""));
+            assert_non_null(strstr(at, "\"x\":{\"store\":true,\"y\":0}"));
+            assert_string_equal(at + strlen(at) - 4, "}}\n\n");
+        }
+        id_from(&ex, id);
+        get_response(w, &ex, id);
+        assert_int_equal(ex.status, 404);
+    }
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+    close_stored(w);
+}
+
 static void client_that_leaves_breaks_nothing(void **state)
 {
     static const char *const bodies[] = {"{\"input\":\"Hi\",\"store\":true}",
@@ -172,6 +220,7 @@ int main(void)
         BT_TEST(stream_equals_one_that_is_not_stored),
         BT_TEST(response_without_room_says_that_it_is_not_stored),
         BT_TEST(response_that_cannot_be_written_fails),
+        BT_TEST(response_that_cannot_be_written_is_answered),
         BT_TEST(client_that_leaves_breaks_nothing),
         BT_TEST(server_that_stops_answers),
     };
