@@ -186,6 +186,18 @@ class Batch(BatchBase):
         os.mkdir(self.path("folder"))
         self.assertIn("folder exists and is no file", self.run_batch("in.jsonl", "--overwrite", "-o", "folder")[2])
 
+    def test_file_that_another_has_made_meanwhile_is_kept(self):
+        self.server.states = [state("in_progress", 2, 1)]
+        process = subprocess.Popen([sys.executable, BATCH, "in.jsonl"], env=self.env(), stdin=subprocess.DEVNULL, cwd=self.folder,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertTrue(self.server.looked.wait(LIMIT_S))
+        with open(self.path("in.errors.jsonl"), "w", encoding="utf-8") as file:
+            file.write("another's")
+        self.server.states = [state("completed", 2, 2, output_file_id="file-out")]
+        process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 0)
+        self.assertEqual(self.files(), {"in.output.jsonl": self.server.files["file-out"], "in.errors.jsonl": b"another's"})
+
     def test_file_without_requests_is_not_uploaded(self):
         for data, said in ((b"", "standard input has no requests"), (b"\n \n", "standard input has no requests"),
                            (b"\n{\n", "standard input:2: this is no request of a batch"),

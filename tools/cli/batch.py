@@ -272,8 +272,8 @@ class Results:
             if batch.get(key) is not None:
                 self._write(path, lambda out, key=key: server.copy(identity(batch, key), out))
                 made.append(path)
-            elif path != STDOUT and os.path.isfile(path):
-                os.unlink(path)  # to be overwritten, by nothing
+            elif self.overwrite and path != STDOUT and os.path.isfile(path):
+                os.unlink(path)  # overwritten, by nothing
         return made
 
     def _write(self, path, fill):
