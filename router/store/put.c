@@ -12,6 +12,7 @@
 #include "router/store/store_priv.h"
 
 struct bt_store_put {
+    bt_list_t link; /* ended, and its part is still to be removed */
     bt_store_t *store;
     bt_store_space_t *space;
     char space_name[BT_STORE_SPACE_BYTES];
@@ -23,6 +24,7 @@ struct bt_store_put {
     uint64_t reserved_bytes;
     uint64_t n_chunks; /* written, with the description */
     bool is_committed;
+    bool is_broken;   /* a write failed, and the part is removed */
     int fd;           /* of the part; -1: not made yet, or renamed */
     bt_strbuf_t data; /* in memory: the bytes */
     bt_store_chunk_t chunk;
@@ -117,6 +119,7 @@ bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
     bt_list_init(&put->object->link);
     bt_list_init(&put->object->by_id);
     bt_store_id_make(kind, put->object->id);
+    bt_list_init(&put->link);
     bt_list_init(&put->evicted);
     bt_store_move_all(&store->evicted, &put->evicted);
     put->begun_s = now_us / 1000000;
@@ -207,22 +210,25 @@ static bt_status_t begin_file(bt_store_put_t *put)
     return write_chunk(put);
 }
 
-bt_status_t bt_store_put_write(bt_store_put_t *put, const void *data,
+static void remove_part(bt_store_put_t *put)
+{
+    char name[BT_STORE_NAME_BYTES];
+
+    if (put->fd >= 0) {
+        close(put->fd);
+        put->fd = -1;
+        part_name(put, name);
+        (void)unlinkat(put->store->folder.dir_fd, name, 0);
+    }
+}
+
+/* Appends bytes to the file, which is begun if needed. */
+static bt_status_t write_bytes(bt_store_put_t *put, const char *at,
                                size_t bytes)
 {
     bt_store_chunk_t *chunk = &put->chunk;
-    const char *at = data;
     bt_status_t status;
 
-    if (bytes >
-        put->reserved_bytes - BT_STORE_OBJECT_BYTES - put->object->bytes) {
-        return BT_ERR_TOO_LARGE;
-    }
-    if (bt_store_is_in_memory(put->store)) {
-        put->object->bytes += bytes;
-        bt_strbuf_append(&put->data, data, bytes);
-        return bt_strbuf_status(&put->data);
-    }
     if ((put->fd < 0) && ((status = begin_file(put)) != BT_OK)) {
         return status;
     }
@@ -246,16 +252,32 @@ bt_status_t bt_store_put_write(bt_store_put_t *put, const void *data,
     return BT_OK;
 }
 
-static void remove_part(bt_store_put_t *put)
+bt_status_t bt_store_put_write(bt_store_put_t *put, const void *data,
+                               size_t bytes)
 {
-    char name[BT_STORE_NAME_BYTES];
+    bt_status_t status;
 
-    if (put->fd >= 0) {
-        close(put->fd);
-        put->fd = -1;
-        part_name(put, name);
-        (void)unlinkat(put->store->folder.dir_fd, name, 0);
+    if (put->is_broken) {
+        return BT_ERR_IO;
     }
+    if (bytes >
+        put->reserved_bytes - BT_STORE_OBJECT_BYTES - put->object->bytes) {
+        return BT_ERR_TOO_LARGE;
+    }
+    if (bt_store_is_in_memory(put->store)) {
+        put->object->bytes += bytes;
+        bt_strbuf_append(&put->data, data, bytes);
+        return bt_strbuf_status(&put->data);
+    }
+    status = write_bytes(put, data, bytes);
+    if (status != BT_OK) { /* removed by this thread, which may block */
+        const int reason = errno;
+
+        remove_part(put);
+        put->is_broken = true;
+        errno = reason;
+    }
+    return status;
 }
 
 static bt_status_t commit(bt_store_put_t *put)
@@ -307,32 +329,59 @@ bt_status_t bt_store_put_commit(bt_store_put_t *put)
     return status;
 }
 
+static void put_free(bt_store_put_t *put)
+{
+    bt_strbuf_fini(&put->data);
+    bt_free(put);
+}
+
 bt_stored_t *bt_store_put_end(bt_store_put_t *put)
 {
     bt_store_t *store = put->store;
     bt_store_space_t *space = put->space;
     bt_stored_t *object = put->object;
 
-    remove_part(put);
     if (put->has_begun || bt_store_is_in_memory(store)) {
         bt_store_free_all(&put->evicted);
     } else {
         bt_store_move_all(&put->evicted, &store->evicted);
     }
-    bt_strbuf_fini(&put->data);
     store->n_puts--;
     space->n_puts--;
     if (put->is_committed) {
         bt_store_add(store, space, object);
         bt_store_charge(store, space, 0, put->reserved_bytes);
-    } else {
-        bt_store_charge(store, space, 0, put->reserved_bytes);
-        bt_store_space_leave(store, space);
-        bt_stored_unref(object);
-        object = NULL;
+        put_free(put);
+        return object;
     }
-    bt_free(put);
-    return object;
+    bt_store_charge(store, space, 0, put->reserved_bytes);
+    bt_store_space_leave(store, space);
+    if (put->fd >= 0) {
+        bt_list_push_back(&store->ended, &put->link);
+    } else {
+        bt_stored_unref(object);
+        put_free(put);
+    }
+    return NULL;
+}
+
+void bt_store_remove_parts(const bt_list_t *puts)
+{
+    BT_LIST_FOR_EACH_ENTRY(bt_store_put_t, put, puts, link) {
+        remove_part(put);
+    }
+}
+
+void bt_store_free_puts(bt_list_t *puts)
+{
+    bt_store_remove_parts(puts);
+    while (!bt_list_empty(puts)) {
+        bt_store_put_t *put = BT_CONTAINER_OF(puts->next, bt_store_put_t, link);
+
+        bt_list_remove(&put->link);
+        bt_stored_unref(put->object);
+        put_free(put);
+    }
 }
 
 /* ---- reading ---- */

@@ -369,6 +369,7 @@ static void remove_expired(bt_pool_job_t *job)
     bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
 
     bt_store_unlink_all(store, &store->leaving);
+    bt_store_remove_parts(&store->parts);
     store->is_swept =
         (store->sweep != NULL) && !bt_store_sweep_go_on(store->sweep);
 }
@@ -380,6 +381,7 @@ static void removed_expired(bt_pool_job_t *job)
     bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
 
     free_leaving(store);
+    bt_store_free_puts(&store->parts);
     store->is_removing = false;
     if (store->is_swept) {
         bt_store_sweep_end(store->sweep);
@@ -400,9 +402,11 @@ static void post_removal(bt_store_t *store)
         bt_list_remove(&object->link);
         let_leave(store, object);
     }
+    bt_store_move_all(&store->ended, &store->parts);
     if (bt_store_is_in_memory(store)) {
         free_leaving(store);
-    } else if (!bt_list_empty(&store->leaving) || (store->sweep != NULL)) {
+    } else if (!bt_list_empty(&store->leaving) ||
+               !bt_list_empty(&store->parts) || (store->sweep != NULL)) {
         store->is_removing = true;
         store->is_swept = false;
         store->job.run = remove_expired;
@@ -803,6 +807,8 @@ bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
     bt_list_init(&store->spaces);
     bt_list_init(&store->leaving);
     bt_list_init(&store->evicted);
+    bt_list_init(&store->ended);
+    bt_list_init(&store->parts);
     store->buckets = bt_calloc(BT_STORE_MAX_OBJECTS, sizeof(*store->buckets));
     if (store->buckets == NULL) {
         BT_LOG_ERROR(WHAT ": out of memory");
@@ -857,6 +863,8 @@ void bt_store_close(bt_store_t *store)
     }
     bt_store_free_all(&store->evicted);
     bt_store_free_all(&store->leaving);
+    bt_store_free_puts(&store->ended);
+    bt_store_free_puts(&store->parts);
     bt_store_sweep_end(store->sweep);
     BT_LIST_FOR_EACH_ENTRY(bt_store_space_t, space, &store->spaces, link) {
         BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &space->objects, link) {

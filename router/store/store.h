@@ -259,8 +259,9 @@ BT_MUST_CHECK bt_status_t bt_store_put_describe(bt_store_put_t *put,
                                                 size_t label_bytes,
                                                 uint64_t life_s);
 /** Appends bytes; any thread, one at a time.
- *  @retval BT_ERR_TOO_LARGE  more than were reserved
- *  @retval BT_ERR_IO, BT_ERR_NO_MEMORY */
+ *  @retval BT_ERR_TOO_LARGE  more than were reserved; nothing was appended
+ *  @retval BT_ERR_IO         nothing of it is left on the disk
+ *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_store_put_write(bt_store_put_t *put,
                                              const void *data, size_t bytes);
 /** Completes the file: it is on the disk, and stays, once this returns BT_OK;
@@ -268,7 +269,7 @@ BT_MUST_CHECK bt_status_t bt_store_put_write(bt_store_put_t *put,
  *  @retval BT_ERR_IO, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_store_put_commit(bt_store_put_t *put);
 /** Ends a put: puts a committed object into the index, else gives its space
- *  back and removes its file.
+ *  back; what was written of it is removed by a later tick.
  *  @return the object, borrowed; NULL: not committed */
 bt_stored_t *bt_store_put_end(bt_store_put_t *put);
 

@@ -62,6 +62,8 @@ struct bt_store {
     bt_list_t leaving; /* objects whose files the pool removes; they count … */
     uint32_t n_leaving;     /* … as so many objects, … */
     uint64_t leaving_bytes; /* … which are charged so much */
+    bt_list_t ended;        /* puts that were given up, with a part, … */
+    bt_list_t parts;        /* … which the pool removes */
     bt_pool_job_t job;
     bt_pool_t *pool; /* where it is posted */
     bool is_removing;
@@ -127,6 +129,13 @@ BT_MUST_CHECK bt_status_t bt_store_file_open(const bt_store_folder_t *folder,
                                              char space[BT_STORE_SPACE_BYTES],
                                              bt_store_chunk_t *chunk);
 
+/* ---- put.c ---- */
+
+/* Removes the parts of puts that have ended; any thread. */
+void bt_store_remove_parts(const bt_list_t *puts);
+/* Frees them, and removes those parts that are still there. */
+void bt_store_free_puts(bt_list_t *puts);
+
 /* ---- journal.c ---- */
 
 /* Writes the name of an object's journal, and an ending. */
@@ -164,7 +173,7 @@ void bt_store_charge(bt_store_t *store, bt_store_space_t *space,
 bt_store_space_t *bt_store_space_get(bt_store_t *store, const char *name);
 /* Removes the files of objects in a list, in which they stay; any thread. */
 void bt_store_unlink_all(const bt_store_t *store, const bt_list_t *objects);
-/* Moves the objects of a list behind those of another one. */
+/* Moves what is in a list behind what is in another one. */
 void bt_store_move_all(bt_list_t *from, bt_list_t *to);
 /* Drops the references that a list has. */
 void bt_store_free_all(bt_list_t *objects);

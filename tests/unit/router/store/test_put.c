@@ -111,6 +111,7 @@ static void space_leaves_objects_to_others(void **state)
 
 static void put_takes_no_more_than_it_reserved(void **state)
 {
+    bt_pool_t *pool = NULL;
     bt_store_put_t *put;
     folder_t f;
 
@@ -122,10 +123,21 @@ static void put_takes_no_more_than_it_reserved(void **state)
     assert_int_equal(bt_store_put_write(put, "123456", 6), BT_ERR_TOO_LARGE);
     assert_int_equal(bt_store_put_write(put, "12345", 5), BT_OK);
     assert_int_equal(bt_store_put_write(put, "1", 1), BT_ERR_TOO_LARGE);
-    assert_int_equal(folder_count(&f), 1); /* the part */
+    assert_int_equal(folder_count(&f), 1); /* the part … */
     assert_null(bt_store_put_end(put));
-    assert_int_equal(folder_count(&f), 0);
     assert_null(bt_store_list(f.store, "a"));
+    assert_int_equal(folder_count(&f), 1); /* … which the pool removes */
+    assert_int_equal(bt_pool_create(2, &pool), BT_OK);
+    bt_store_tick(f.store, pool, START_US);
+    wait_for_pool(pool);
+    assert_int_equal(folder_count(&f), 0);
+    bt_pool_destroy(pool);
+    /* Or the end of the store. */
+    assert_int_equal(begin(&f, "a", 10, &put), BT_OK);
+    assert_int_equal(bt_store_put_write(put, "12345", 5), BT_OK);
+    assert_null(bt_store_put_end(put));
+    folder_close(&f);
+    assert_int_equal(folder_count(&f), 0);
     folder_fini(&f);
 }
 
@@ -249,6 +261,9 @@ static void write_that_fails_leaves_no_file(void **state)
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
         if (i == 0) { /* while it is written, or at its end */
             assert_int_equal(bt_store_put_write(put, data, n), BT_ERR_IO);
+            assert_int_equal(folder_count(&f),
+                             0); /* by the thread that wrote */
+            assert_int_equal(bt_store_put_write(put, data, 1), BT_ERR_IO);
         } else {
             assert_int_equal(bt_store_put_write(put, data, 10), BT_OK);
             assert_int_equal(bt_store_put_write(put, data, n - 10), BT_OK);
