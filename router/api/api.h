@@ -56,7 +56,7 @@ typedef enum bt_api_dialect {
     BT_API_RESPONSES,
     BT_API_ANTHROPIC,       /**< messages */
     BT_API_ANTHROPIC_COUNT, /**< tokens of their prompt */
-    BT_API_TOKENS,          /**< vLLM's generate: token ids in and out */
+    BT_API_GENERATE_TOKENS, /**< vLLM's generate: token ids in and out */
     BT_API_OLLAMA_CHAT,
     BT_API_OLLAMA_GENERATE, /**< a prompt, with or without chat template */
 } bt_api_dialect_t;

@@ -60,7 +60,7 @@ static uint32_t dialect_bit(bt_api_dialect_t dialect)
         [BT_API_RESPONSES] = BT_API_R,
         [BT_API_ANTHROPIC] = BT_API_M,
         [BT_API_ANTHROPIC_COUNT] = BT_API_M,
-        [BT_API_TOKENS] = BT_API_I,
+        [BT_API_GENERATE_TOKENS] = BT_API_I,
         [BT_API_OLLAMA_CHAT] = BT_API_LC,
         [BT_API_OLLAMA_GENERATE] = BT_API_LG,
     };
@@ -234,8 +234,9 @@ static bt_status_t check_prompt(bt_api_parse_t *parse)
 {
     const bt_api_request_t *request = parse->request;
     const char *name = (request->dialect == BT_API_GENERATE) ? "text_input"
-                       : (request->dialect == BT_API_TOKENS) ? "token_ids"
-                                                             : "prompt";
+                       : (request->dialect == BT_API_GENERATE_TOKENS)
+                           ? "token_ids"
+                           : "prompt";
 
     switch (request->dialect) {
     case BT_API_RESPONSES:
@@ -426,7 +427,7 @@ void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
     if ((dialect == BT_API_ANTHROPIC) || (dialect == BT_API_ANTHROPIC_COUNT)) {
         request->thinking = BT_API_THINKING_OFF; /* unless it is asked for */
     }
-    if (dialect == BT_API_TOKENS) {
+    if (dialect == BT_API_GENERATE_TOKENS) {
         request->names = &bt_api_tokens_names;
         request->return_token_ids = true;
     }

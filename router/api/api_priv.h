@@ -373,7 +373,7 @@ void bt_api_put_token_list(const bt_api_answer_t *answer,
 bt_api_read_t bt_api_read_token_ids, bt_api_read_sampling_params,
     bt_api_read_prompt_logprobs;
 #define BT_API_SAMPLING_PARAMS "sampling_params"
-/** Field names in errors of BT_API_TOKENS. */
+/** Field names in errors of BT_API_GENERATE_TOKENS. */
 extern const bt_api_names_t bt_api_tokens_names;
 /** Adds the log-probs of the prompt to what is wanted; called once when the
  *  others are. */

@@ -580,7 +580,7 @@ void bt_api_put_answer(const bt_api_answer_t *answer,
         bt_api_put_anthropic(answer, &choices[0], usage, json);
         return;
     }
-    if (answer->dialect == BT_API_TOKENS) {
+    if (answer->dialect == BT_API_GENERATE_TOKENS) {
         bt_api_put_tokens(answer, choices, n_choices, usage, json);
         return;
     }
@@ -691,7 +691,7 @@ static void put_chunk(const bt_api_answer_t *answer,
     bt_json_init(&json, out);
     if (answer->dialect == BT_API_GENERATE) {
         put_generate(answer, choice, &json);
-    } else if (answer->dialect == BT_API_TOKENS) {
+    } else if (answer->dialect == BT_API_GENERATE_TOKENS) {
         bt_api_put_tokens_event(answer, choice, usage, &json);
     } else {
         if (answer->opening != NULL) {
@@ -745,7 +745,7 @@ void bt_api_write_usage(const bt_api_answer_t *answer,
     bt_json_t json;
 
     bt_json_init(&json, out);
-    if (answer->dialect == BT_API_TOKENS) {
+    if (answer->dialect == BT_API_GENERATE_TOKENS) {
         bt_api_put_tokens_event(answer, NULL, usage, &json);
         return;
     }

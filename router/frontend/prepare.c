@@ -549,10 +549,10 @@ static bt_status_t check_length(bt_prepare_t *w, bt_prepared_prompt_t *prompt)
         return BT_ERR_INVALID_PARAM;
     }
     fits = w->context - (uint32_t)n;
-    prompt->max_new =
-        (bt_api_is_chat(w->request) || (w->request->dialect == BT_API_TOKENS))
-            ? BT_DEFAULT_CHAT_MAX_TOKENS
-            : BT_DEFAULT_MAX_TOKENS;
+    prompt->max_new = (bt_api_is_chat(w->request) ||
+                       (w->request->dialect == BT_API_GENERATE_TOKENS))
+                          ? BT_DEFAULT_CHAT_MAX_TOKENS
+                          : BT_DEFAULT_MAX_TOKENS;
     if (w->request->fills_context) {
         prompt->max_new = fits;
     }
@@ -639,7 +639,7 @@ static bt_status_t check_logprobs(bt_prepare_t *w)
 {
     const bool of_prompt = w->request->has_prompt_logprobs;
     const bool is_long = bt_api_is_chat(w->request) || of_prompt ||
-                         (w->request->dialect == BT_API_TOKENS);
+                         (w->request->dialect == BT_API_GENERATE_TOKENS);
     const uint64_t each =
         (uint64_t)(is_long ? TEXT_OF_CHAT_LOGPROB : TEXT_OF_LOGPROB) *
         (1 + w->request->wants.n_top);

@@ -348,7 +348,7 @@ static const events_t events[] = {
                           .piece = anthropic_piece,
                           .error = anthropic_error},
     [BT_API_ANTHROPIC_COUNT] = CHUNKS,
-    [BT_API_TOKENS] = CHUNKS,
+    [BT_API_GENERATE_TOKENS] = CHUNKS,
     [BT_API_OLLAMA_CHAT] = LINES,
     [BT_API_OLLAMA_GENERATE] = LINES,
 };

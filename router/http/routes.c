@@ -47,7 +47,7 @@ bt_api_dialect_t bt_door_dialect_of(const char *path)
                {"/v1/messages", BT_API_ANTHROPIC},
                {"/v1/messages/count_tokens", BT_API_ANTHROPIC_COUNT},
                {"/v1/responses/input_tokens", BT_API_RESPONSES},
-               {"/inference/v1/generate", BT_API_TOKENS},
+               {"/inference/v1/generate", BT_API_GENERATE_TOKENS},
                {"/api/generate", BT_API_OLLAMA_GENERATE},
                /* OpenAI's, of clients whose base URL lacks /v1. */
                {"/chat/completions", BT_API_COMPLETIONS},

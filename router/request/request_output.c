@@ -149,7 +149,7 @@ static void make_opening(bt_row_t *row)
     if ((answer->dialect == BT_API_GENERATE) ||
         (answer->dialect == BT_API_RESPONSES) ||
         (answer->dialect == BT_API_ANTHROPIC) ||
-        (answer->dialect == BT_API_TOKENS) ||
+        (answer->dialect == BT_API_GENERATE_TOKENS) ||
         bt_api_is_ollama(answer->dialect)) {
         return;
     }

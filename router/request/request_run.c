@@ -23,7 +23,7 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
         [BT_API_RESPONSES] = "resp_",
         [BT_API_ANTHROPIC] = "msg_",
         [BT_API_ANTHROPIC_COUNT] = "",
-        [BT_API_TOKENS] = "generate-tokens-",
+        [BT_API_GENERATE_TOKENS] = "generate-tokens-",
         [BT_API_OLLAMA_CHAT] = "",
         [BT_API_OLLAMA_GENERATE] = "",
     };
@@ -73,7 +73,7 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
         }
     }
     return (((api->dialect != BT_API_GENERATE) &&
-             ((api->dialect != BT_API_TOKENS) || (api->id == NULL))) ||
+             ((api->dialect != BT_API_GENERATE_TOKENS) || (api->id == NULL))) ||
             bt_arena_strdup(&r->arena, api->id, &answer->id)) &&
            bt_arena_strdup(&r->arena, api->tools_json, &answer->tools) &&
            bt_arena_strdup(&r->arena, api->choice_json, &answer->choice) &&

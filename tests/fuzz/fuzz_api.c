@@ -132,7 +132,7 @@ static void write_all(bt_api_dialect_t dialect, char *text)
 /* Ids as an answer of token ids: one line of JSON, whole and as events. */
 static void write_ids(const bt_api_request_t *r)
 {
-    const bt_api_answer_t answer = {.dialect = BT_API_TOKENS,
+    const bt_api_answer_t answer = {.dialect = BT_API_GENERATE_TOKENS,
                                     .id = (r->id != NULL) ? r->id : "",
                                     .model =
                                         (r->model != NULL) ? r->model : ""};
@@ -203,7 +203,7 @@ static void check(const bt_api_request_t *r)
             write_all(r->dialect, p->text);
         }
     }
-    if (r->dialect == BT_API_TOKENS) {
+    if (r->dialect == BT_API_GENERATE_TOKENS) {
         BT_ASSERT_ALWAYS((r->n_prompts == 1) && r->return_token_ids);
         write_ids(r);
     }
@@ -268,7 +268,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                            : (data[0] < 0xC0) ? 3 + data[0] % 3
                            : (data[0] < 0xE0) ? 6 + data[0] % 2
                            : (data[0] < 0xF0)
-                               ? BT_API_TOKENS
+                               ? BT_API_GENERATE_TOKENS
                                : BT_API_OLLAMA_CHAT + data[0] % 2);
     bt_api_request_t request;
     bt_api_error_t error;

@@ -3,7 +3,7 @@
  * dialects. Source: vLLM, GenerateRequest and SamplingParams. */
 #include "tests/unit/router/api/api_fixture.h"
 
-#define T               BT_API_TOKENS
+#define T               BT_API_GENERATE_TOKENS
 #define IDS(options)    "{'token_ids': [5, 6, 7], " options "}"
 #define PARAMS(options) IDS("'sampling_params': {" options "}")
 
@@ -25,7 +25,7 @@ static void ids_and_sampling_params_are_read(void **state)
            "'allowed_token_ids': [5, 6]}}");
 
     (void)state;
-    assert_int_equal(r.dialect, BT_API_TOKENS);
+    assert_int_equal(r.dialect, BT_API_GENERATE_TOKENS);
     assert_int_equal(r.n_prompts, 1);
     assert_int_equal(r.prompts[0].n_ids, 3);
     assert_memory_equal(r.prompts[0].ids, ((const uint32_t[]){5, 3, 0}), 12);

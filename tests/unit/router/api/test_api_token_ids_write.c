@@ -86,7 +86,7 @@ static void rig_init(rig_t *rig)
                                      .top_ids = top_ids,
                                      .top_logprobs = rig->top_logprobs,
                                      .cap = 5};
-    rig->answer = (bt_api_answer_t){.dialect = BT_API_TOKENS,
+    rig->answer = (bt_api_answer_t){.dialect = BT_API_GENERATE_TOKENS,
                                     .id = "r",
                                     .model = "m",
                                     .created = 17,
