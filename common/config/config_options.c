@@ -660,7 +660,9 @@ const bt_option_t bt_config_options[] = {
          "each other",
          "Created with mode 0700 if only it is missing, and closed to other "
          "users. Each router has a folder of its own in it, NAME@HOST, and "
-         "finds, continues and deletes the responses of all. Empty: in the "
+         "finds, continues and deletes the responses of all. Both should "
+         "stay the same after a restart: else what it had counts no more "
+         "towards its limit, and stays until it expires. Empty: in the "
          "folder of --store, or in memory"),
     SIZE(ADVANCED, "response-store-limit", "64m", 0, 64 * TERA, S | R,
          response_store_limit_bytes,

@@ -8,6 +8,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -19,6 +21,9 @@
 #include "common/base/text.h"
 #include "router/store/store_priv.h"
 
+/* How often, and when again, a lock is tried that a sweep has. */
+#define LOCK_TRIES   250
+#define LOCK_WAIT_MS 20
 /* No put takes so long. */
 #define PART_AGE_S (24 * 3600)
 
@@ -93,6 +98,53 @@ each_folder(bt_store_t *store,
         }
     }
     return status;
+}
+
+/* ---- the lock of a folder ---- */
+
+/* Takes the lock of a folder, unless another store has it. Others that sweep
+ * what is in it have a shared one for a moment. @return false: errno has the
+ * reason */
+static bool take_lock(int fd)
+{
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            return true;
+        }
+        if ((errno != EWOULDBLOCK) || (flock(fd, LOCK_SH | LOCK_NB) != 0)) {
+            return false;
+        }
+        (void)flock(fd, LOCK_UN);
+        (void)poll(NULL, 0, LOCK_WAIT_MS);
+    }
+    errno = EWOULDBLOCK;
+    return false;
+}
+
+bt_status_t bt_store_lock(bt_store_folder_t *folder, const char *path)
+{
+    struct stat info;
+
+    folder->lock_fd = openat(folder->dir_fd, BT_STORE_LOCK,
+                             O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if ((folder->lock_fd < 0) && (errno == ENOENT)) {
+        return BT_ERR_NOT_FOUND;
+    }
+    if (folder->lock_fd < 0) {
+        BT_LOG_ERROR("store %s: cannot be written: %m", path);
+        return BT_ERR_IO;
+    }
+    if (!take_lock(folder->lock_fd)) {
+        BT_LOG_ERROR("store %s: %s", path,
+                     (errno == EWOULDBLOCK) ? "another router has it"
+                                            : "cannot be locked");
+        return (errno == EWOULDBLOCK) ? BT_ERR_BUSY : BT_ERR_IO;
+    }
+    if (fstat(folder->lock_fd, &info) != 0) {
+        BT_LOG_ERROR("store %s: %m", path);
+        return BT_ERR_IO;
+    }
+    return (info.st_nlink > 0) ? BT_OK : BT_ERR_NOT_FOUND;
 }
 
 /* ---- look-ups ---- */
@@ -184,6 +236,7 @@ struct bt_store_sweep {
     uint64_t now_s;
     DIR *folders; /* owned: the shared folder; NULL: not begun */
     DIR *folder;  /* owned: one in it; NULL: none is open */
+    char name[BT_STORE_FOLDER_BYTES]; /* of that one */
     uint32_t n_removed;
     bt_store_chunk_t chunk; /* scratch */
 };
@@ -255,6 +308,7 @@ static bool open_next(bt_store_sweep_t *s)
             (strcmp(entry->d_name, s->store->folder.own_name) != 0);
         const int fd = is_other ? open_inner(shared_fd, entry->d_name) : -1;
 
+        snprintf(s->name, sizeof(s->name), "%.255s", entry->d_name);
         s->folder = (fd >= 0) ? fdopendir(fd) : NULL;
         if (s->folder != NULL) {
             return true;
@@ -274,6 +328,28 @@ static void close_folder(bt_store_sweep_t *s)
     }
 }
 
+/* Removes the folder, whose lock is taken, if nothing else is in it: its store
+ * may never run again. One that starts makes another (bt_store_open()). */
+static void remove_if_empty(bt_store_sweep_t *s)
+{
+    const struct dirent *entry;
+
+    rewinddir(s->folder);
+    while ((entry = readdir(s->folder)) != NULL) {
+        if ((strcmp(entry->d_name, ".") != 0) &&
+            (strcmp(entry->d_name, "..") != 0) &&
+            (strcmp(entry->d_name, BT_STORE_LOCK) != 0)) {
+            return;
+        }
+    }
+    if ((unlinkat(dirfd(s->folder), BT_STORE_LOCK, 0) == 0) &&
+        (unlinkat(s->store->folder.shared_fd, s->name, AT_REMOVEDIR) == 0)) {
+        BT_LOG_INFO("store: the folder of %s, which does not run, was empty "
+                    "and is removed",
+                    s->name);
+    }
+}
+
 /* Looks at up to n files of the open folder. @return how many */
 static uint32_t sweep_some(bt_store_sweep_t *s, uint32_t n)
 {
@@ -288,6 +364,9 @@ static uint32_t sweep_some(bt_store_sweep_t *s, uint32_t n)
         done++;
     }
     if (lock_fd >= 0) {
+        if (entry == NULL) {
+            remove_if_empty(s);
+        }
         close(lock_fd);
     }
     if (entry == NULL) {

@@ -6,11 +6,9 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,9 +22,8 @@
 #define WHAT "store"
 /* Time between two looks at what other stores have left. */
 #define SWEEP_S 3600u
-/* How often, and when again, a lock is tried that a sweep has. */
-#define LOCK_TRIES   250
-#define LOCK_WAIT_MS 20
+/* How often an own folder is made that others have removed. */
+#define OPEN_TRIES 8
 
 /* ---- spaces ---- */
 
@@ -526,40 +523,35 @@ static bt_status_t open_shared(const bt_store_config_t *config,
     return open_folder(config->path, true, &folder->shared_fd);
 }
 
-/* Takes the lock of a folder, unless another store has it. Others that sweep
- * what is in it have a shared one for a moment. @return false: errno has the
- * reason */
-static bool take_lock(int fd)
+/* Closes the store's own folder, and so gives its lock back. */
+static void close_own(bt_store_folder_t *folder)
 {
-    for (int i = 0; i < LOCK_TRIES; i++) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            return true;
-        }
-        if ((errno != EWOULDBLOCK) || (flock(fd, LOCK_SH | LOCK_NB) != 0)) {
-            return false;
-        }
-        (void)flock(fd, LOCK_UN);
-        (void)poll(NULL, 0, LOCK_WAIT_MS);
+    if (folder->lock_fd >= 0) {
+        close(folder->lock_fd);
     }
-    errno = EWOULDBLOCK;
-    return false;
+    if (folder->dir_fd >= 0) {
+        close(folder->dir_fd);
+    }
+    folder->lock_fd = folder->dir_fd = -1;
 }
 
-static bt_status_t lock_folder(bt_store_folder_t *folder, const char *path)
+/* Opens the store's own folder and takes its lock. Others remove one that is
+ * empty and not locked: then it is made again. */
+static bt_status_t open_own(bt_store_folder_t *folder, const char *path)
 {
-    folder->lock_fd = openat(folder->dir_fd, BT_STORE_LOCK,
-                             O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (folder->lock_fd < 0) {
-        BT_LOG_ERROR(WHAT " %s: cannot be written: %m", path);
-        return BT_ERR_IO;
+    bt_status_t status = BT_ERR_NOT_FOUND;
+
+    for (int i = 0; (i < OPEN_TRIES) && (status == BT_ERR_NOT_FOUND); i++) {
+        close_own(folder);
+        status = open_folder(path, true, &folder->dir_fd);
+        if (status == BT_OK) {
+            status = bt_store_lock(folder, path);
+        }
     }
-    if (!take_lock(folder->lock_fd)) {
-        BT_LOG_ERROR(WHAT " %s: %s", path,
-                     (errno == EWOULDBLOCK) ? "another router has it"
-                                            : "cannot be locked");
-        return (errno == EWOULDBLOCK) ? BT_ERR_BUSY : BT_ERR_IO;
+    if (status == BT_ERR_NOT_FOUND) {
+        BT_LOG_ERROR(WHAT " %s: the folder is removed again and again", path);
     }
-    return BT_OK;
+    return status;
 }
 
 static bt_status_t read_key(const bt_store_config_t *config,
@@ -822,8 +814,7 @@ bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
     }
     if ((status = read_key(config, &store->folder)) != BT_OK ||
         (status = open_shared(config, &store->folder, path)) != BT_OK ||
-        (status = open_folder(path, true, &store->folder.dir_fd)) != BT_OK ||
-        (status = lock_folder(&store->folder, path)) != BT_OK ||
+        (status = open_own(&store->folder, path)) != BT_OK ||
         (status = read_folder(store, path)) != BT_OK) {
         goto err_close;
     }
@@ -873,12 +864,7 @@ void bt_store_close(bt_store_t *store)
         }
         bt_free(space);
     }
-    if (store->folder.lock_fd >= 0) {
-        close(store->folder.lock_fd);
-    }
-    if (store->folder.dir_fd >= 0) {
-        close(store->folder.dir_fd);
-    }
+    close_own(&store->folder);
     if (store->folder.shared_fd >= 0) {
         close(store->folder.shared_fd);
     }

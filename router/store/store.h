@@ -35,7 +35,8 @@
  * The objects of all of them are found on the disk by bt_store_look_up(), and
  * can be read and unlinked from each. Only its own store expires an object,
  * while it runs, which the lock tells; those whose store does not run any more
- * are removed by the others once they have expired by their clocks.
+ * are removed by the others once they have expired by their clocks, and its
+ * folder once nothing is in it.
  *
  * Threads: one owns the store and calls all functions, except those that are
  *          marked "any thread", which access files and may block.

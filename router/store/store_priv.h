@@ -3,7 +3,7 @@
  *
  * Used by the files of the store only: store.c (folder and index), put.c (one
  * object written, one read), journal.c (records), object_file.c (the form of
- * their files), shared.c (folders of other stores).
+ * their files), shared.c (locks, and folders of other stores).
  */
 #ifndef BT_ROUTER_STORE_STORE_PRIV_H
 #define BT_ROUTER_STORE_STORE_PRIV_H
@@ -147,6 +147,12 @@ void bt_store_journal_name(const char *id, const char *ending,
 /* Opens the folder that an object is in. @param holder  NULL: the store's own
  * @return -1: errno has the reason */
 int bt_store_open_holder(const bt_store_folder_t *folder, const char *holder);
+/* Takes the lock of the store's own folder. Failures are logged, but one.
+ * @retval BT_ERR_NOT_FOUND  not logged: the folder was removed meanwhile
+ * @retval BT_ERR_BUSY       another store has it
+ * @retval BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_store_lock(bt_store_folder_t *folder,
+                                        const char *path);
 /* Begins to remove files that have expired, or were never completed, from the
  * folders of stores that do not run: those whose lock is free. NULL: no memory
  */

@@ -3,9 +3,28 @@
  * both, and leaves alone what the other one is doing. */
 #include "tests/unit/router/store/store_fixture.h"
 
+#include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 
 #define START_S (START_US / 1000000)
+
+/* Folder that another store removes before the next lock is taken; NULL: none
+ */
+static const char *removed_path;
+
+int flock(int fd, int operation)
+{
+    if (removed_path != NULL) {
+        char path[200];
+
+        snprintf(path, sizeof(path), "%.190s/lock", removed_path);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(rmdir(removed_path), 0);
+        removed_path = NULL;
+    }
+    return (int)syscall(SYS_flock, fd, operation);
+}
 
 /* Stores a and b, in the folder of a. */
 typedef struct pair {
@@ -319,6 +338,39 @@ static void objects_of_a_running_store_are_its_own(void **state)
     pair_fini(&p);
 }
 
+/* The folder of a store that is gone goes, too, once nothing is left in it. */
+static void empty_folders_are_removed(void **state)
+{
+    char path[200];
+    bt_pool_t *pool = NULL;
+    pair_t p;
+
+    (void)state;
+    pair_init(&p);
+    assert_int_equal(bt_pool_create(2, &pool), BT_OK);
+    (void)put_bytes(&p.a, "s", 5);
+    bt_store_tick(p.b.store, pool, (START_S + 3600) * 1000000);
+    wait_for_pool(pool);
+    assert_true(is_there(&p, "a", "")); /* it runs */
+    folder_close(&p.a);
+    bt_store_tick(p.b.store, pool, (START_S + 7200) * 1000000);
+    wait_for_pool(pool);
+    assert_false(is_there(&p, "a", ""));
+    assert_true(is_there(&p, "b", "lock"));
+    folder_open(&p.a);
+    assert_true(is_there(&p, "a", "lock"));
+    folder_close(&p.a);
+    /* In between the store begins to run. */
+    path_of(&p, "a", "", path);
+    removed_path = path;
+    folder_open(&p.a);
+    assert_null(removed_path);
+    assert_true(is_there(&p, "a", "lock"));
+    assert_true(is_there(&p, "a", put_bytes(&p.a, "s", 5)->id));
+    bt_pool_destroy(pool);
+    pair_fini(&p);
+}
+
 /* Between two slices the thread is free for others. */
 static void sweep_is_done_in_slices(void **state)
 {
@@ -367,6 +419,7 @@ int main(void)
         BT_TEST(objects_of_another_key_are_not_found),
         BT_TEST(expired_objects_of_others_are_removed),
         BT_TEST(objects_of_a_running_store_are_its_own),
+        BT_TEST(empty_folders_are_removed),
         BT_TEST(sweep_is_done_in_slices),
     };
 
