@@ -53,7 +53,8 @@ const char *bt_store_refusal(bt_status_t status)
     }
 }
 
-_Static_assert((BT_STORE_SHARE == 16) && (BT_STORE_MAX_OBJECTS == 65536),
+_Static_assert((BT_STORE_SPACE_FRACTION == 16) &&
+                   (BT_STORE_MAX_OBJECTS == 65536),
                "bt_store_refusal() says so");
 
 /* @retval BT_ERR_TOO_LARGE, BT_ERR_OVERFLOW, BT_ERR_BUSY */
@@ -73,7 +74,8 @@ static bt_status_t check_headroom(const bt_store_t *store,
         return BT_ERR_BUSY;
     }
     return (store->has_spaces &&
-            ((space->n_objects + space->n_puts) * BT_STORE_SHARE >= n_free))
+            ((space->n_objects + space->n_puts) * BT_STORE_SPACE_FRACTION >=
+             n_free))
                ? BT_ERR_OVERFLOW
                : BT_OK;
 }

@@ -61,9 +61,9 @@
 /** Life in seconds that a client may ask for: OpenAI's limits. */
 #define BT_STORE_LEAST_LIFE_S 3600u
 #define BT_STORE_MOST_LIFE_S  2592000u
-/** Part of the free objects that one space may have, where there are several.
- */
-#define BT_STORE_SHARE 16u
+/** The fraction, 1 / this, of the free objects that one space may have, where
+ *  there are several. */
+#define BT_STORE_SPACE_FRACTION 16u
 /** Name of a store's folder inside of another store's. */
 #define BT_STORE_RESPONSES "responses"
 /** Bytes by which each object counts more than its own. */
@@ -95,10 +95,10 @@ typedef struct bt_store_config {
                                    BT_STORE_MAX_OBJECTS, which is the most. If
                                    there are more when it is opened, the oldest
                                    are evicted */
-    bool has_spaces; /**< several spaces: one that has a BT_STORE_SHARE-th as
-                          many objects as are free gets no more of them, so
-                          that others always can */
-    uint32_t ttl_s;  /**< longest life of an object */
+    bool has_spaces;          /**< several spaces: one that has
+                                   1 / BT_STORE_SPACE_FRACTION as many objects as are
+                                   free gets no more, so that others always can */
+    uint32_t ttl_s;           /**< longest life of an object */
 } bt_store_config_t;
 
 /** Object; read only, and owned by the store and by who has a reference. */

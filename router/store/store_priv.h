@@ -56,7 +56,8 @@ struct bt_store {
     uint32_t n_of_kind[BT_STORE_N_KINDS];
     uint64_t n_evicted;
     uint64_t last_us;  /* created_us of the newest object; never goes back */
-    uint64_t look_s;   /* earliest time at which an object may have expired */
+    uint64_t look_s;   /* no object of the index expires before this time, in
+                          seconds since 1970; UINT64_MAX: there is none */
     bt_list_t evicted; /* objects whose files the next put removes, before it
                           makes one, or else a tick */
     bt_list_t leaving; /* objects whose files the pool removes; they count … */
@@ -74,8 +75,8 @@ struct bt_store {
     /* With a shared folder: what stores that do not run have left there. */
     bt_store_sweep_t *sweep; /* owned: the job goes on with it; NULL: none */
     bool is_swept;           /* it is over */
-    uint64_t sweep_s;        /* when the next one is due */
-    atomic_bool was_noted;   /* an object that cannot be read was logged */
+    uint64_t sweep_s;      /* the next one begins then, in seconds since 1970 */
+    atomic_bool was_noted; /* an object that cannot be read was logged */
 };
 
 /* ---- object_file.c: header and chunks ---- */
