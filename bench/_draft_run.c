@@ -198,6 +198,9 @@ static void run(run_t *r, const char *source)
         }
     }
     r->is_known = true;
+    if (f.end_ns == f.start_ns) {
+        bt_half_die(BT_OK, "no round has all sequences: ask for more steps");
+    }
     printf("{\"seconds\": %.9f, \"tokens\": %u, \"drafts\": %u, \"accepted\": "
            "%u}\n",
            (double)(f.end_ns - f.start_ns) * 1e-9, f.tokens, f.drafts,

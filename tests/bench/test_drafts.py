@@ -53,7 +53,7 @@ class DraftsTest(unittest.TestCase):
 
     def test_table_has_a_row_for_each_source_and_acceptance(self):
         done = subprocess.run([sys.executable, "-B", os.path.join(ROOT, "bench/drafts.py"), "--model", self.model, "--threads", "1", "--json",
-                               "--acceptance", "50,90", "--batch", "1,2", "--steps", "16", "--after", "16", "--rounds", "1", "--no-build"],
+                               "--acceptance", "50,90", "--batch", "1,2", "--steps", "64", "--after", "16", "--rounds", "1", "--no-build"],
                               capture_output=True, text=True, timeout=240, check=False)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         rows = json.loads(done.stdout)["rows"]
