@@ -556,7 +556,8 @@ class BatonTest(unittest.TestCase):
                 os.unlink(pids)
             env = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}")
             process = subprocess.Popen([os.path.join(self.source, "baton"), "serve"], env=env, stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                                       preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # nohup has it ignored
             poll(lambda: os.path.exists(pids) and len(self.lines_of(pids)) >= 2, "a step of the build")
             (os.killpg if is_to_group else os.kill)(process.pid, number)
             try:
