@@ -321,6 +321,9 @@ void bt_core_end_all(bt_core_t *core, const char *why, uint64_t now_us);
 #define BT_CORE_HOLD_WEIGHTS 2u /**< the workers get other weights */
 #define BT_CORE_HOLD_SLEEP   4u /**< the workers sleep, or are to sleep */
 
+#define BT_SLEEP_WAKE_US \
+    1800000000u /**< most time that workers take to come back from a sleep */
+
 /** Begins to hold. Harmless when repeated. @param why  BT_CORE_HOLD_* */
 void bt_core_hold(bt_core_t *core, uint32_t why);
 /** Ends one reason. Without another, what was held is sent. Harmless without
@@ -428,12 +431,17 @@ const bt_gen_weights_t *bt_core_weights_of(const bt_gen_t *gen);
  * with the largest number of any router: workers that are not as ordered are
  * told, also when they join. */
 
-/** Order in force. */
+/** Order in force. While it carries out an order a worker is not linked, and
+ *  comes back as another instance: it is still one of those who are told. */
 typedef struct bt_core_sleep {
-    uint64_t order;    /**< number of the order; 0: none, the workers serve */
-    bool is_asleep;    /**< the workers are to sleep, and the core holds */
-    uint32_t n_told;   /**< workers that were there when it came */
-    uint64_t since_us; /**< when it came */
+    uint64_t order;     /**< number of the order; 0: none, the workers serve */
+    bool is_asleep;     /**< the workers are to sleep, and the core holds */
+    uint32_t n_told;    /**< workers that were there when it came or joined
+                             later, those on their way to another instance
+                             included */
+    uint64_t since_us;  /**< when it came */
+    uint32_t n_between; /**< workers on their way to another instance */
+    uint64_t left_us;   /**< when the last of them left */
 } bt_core_sleep_t;
 
 const bt_core_sleep_t *bt_core_sleep(const bt_core_t *core);
@@ -441,9 +449,10 @@ const bt_core_sleep_t *bt_core_sleep(const bt_core_t *core);
  *  and says which it is (bt_sleep_order_sleeps()). Generations that run are
  * left to their workers, which finish them. */
 void bt_core_set_sleep(bt_core_t *core, uint64_t number, uint64_t now_us);
-/** Repeats the order to wake to workers that could not be woken, which else
- *  happens every 10 s. */
-void bt_core_wake_again(const bt_core_t *core);
+/** True for a worker that sleeps, or serves, as the order in force says, and
+ * was sent no order that it may still carry out. */
+bool bt_core_sleep_is_obeyed(const bt_core_t *core,
+                             const bt_instance_t *worker);
 
 /** Orders a worker to empty its prefix cache; worker->emptied has the answer
  *  later. @return false: it is of a version that cannot */

@@ -355,6 +355,9 @@ bool bt_gen_fails_for_weights(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** Compares a worker that joined with the order in force. */
 void bt_core_sleep_joined(bt_core_t *core, bt_instance_t *worker,
                           uint64_t now_us);
+/** Counts a worker that goes, if it does so to carry out an order. */
+void bt_core_sleep_left(bt_core_t *core, const bt_instance_t *worker,
+                        uint64_t now_us);
 /** Repeats the order to workers that could not be woken. */
 void bt_core_sleep_tick(bt_core_t *core, uint64_t now_us);
 /** Takes a worker's word that its prefix cache is empty. */

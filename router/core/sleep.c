@@ -15,6 +15,12 @@ const bt_core_sleep_t *bt_core_sleep(const bt_core_t *core)
     return &core->sleep;
 }
 
+bool bt_core_sleep_is_obeyed(const bt_core_t *core, const bt_instance_t *worker)
+{
+    return (bt_instance_is_asleep(worker) == core->sleep.is_asleep) &&
+           (worker->told == 0);
+}
+
 static void order(const bt_core_t *core, bt_instance_t *worker)
 {
     const bt_msg_t msg = {
@@ -23,6 +29,7 @@ static void order(const bt_core_t *core, bt_instance_t *worker)
                     .sleeps = core->sleep.is_asleep ? 1 : 0},
     };
 
+    worker->told = core->sleep.order;
     core->ops.send(core->ops.send_ctx, worker, &msg);
 }
 
@@ -62,8 +69,10 @@ void bt_core_set_sleep(bt_core_t *core, uint64_t number, uint64_t now_us)
 
     BT_ASSERT(number > core->sleep.order);
     BT_LOG_INFO("the workers are to %s", is_asleep ? "sleep" : "wake");
-    core->sleep = (bt_core_sleep_t){
-        .order = number, .is_asleep = is_asleep, .since_us = now_us};
+    core->sleep.order = number;
+    core->sleep.is_asleep = is_asleep;
+    core->sleep.since_us = now_us;
+    core->sleep.n_told = core->sleep.n_between;
     if (is_asleep) {
         bt_core_hold(core, BT_CORE_HOLD_SLEEP);
     }
@@ -77,11 +86,37 @@ void bt_core_set_sleep(bt_core_t *core, uint64_t number, uint64_t now_us)
     }
 }
 
+/* Workers are expected once, whatever instance they come back as. */
+static void expect_joined(bt_core_t *core)
+{
+    bt_core_sleep_t *const sleep = &core->sleep;
+    uint32_t n;
+
+    sleep->n_between -= (sleep->n_between > 0) ? 1 : 0;
+    n = sleep->n_between;
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &core->table.workers,
+                           link) {
+        (void)worker;
+        n++;
+    }
+    sleep->n_told = (n > sleep->n_told) ? n : sleep->n_told;
+}
+
+void bt_core_sleep_left(bt_core_t *core, const bt_instance_t *worker,
+                        uint64_t now_us)
+{
+    if (worker->told != 0) {
+        core->sleep.n_between++;
+        core->sleep.left_us = now_us;
+    }
+}
+
 void bt_core_sleep_joined(bt_core_t *core, bt_instance_t *worker,
                           uint64_t now_us)
 {
     const uint64_t number = worker->hello.sleep_order;
 
+    expect_joined(core);
     if ((number > core->sleep.order) &&
         (bt_sleep_order_sleeps(number) || core->sleep.is_asleep)) {
         bt_core_set_sleep(core, number, now_us); /* another router's */
@@ -103,15 +138,11 @@ static void order_again(const bt_core_t *core, bt_instance_t *worker)
     }
 }
 
-void bt_core_wake_again(const bt_core_t *core)
-{
-    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
-        order_again(core, worker);
-    }
-}
-
 void bt_core_sleep_tick(bt_core_t *core, uint64_t now_us)
 {
+    if (now_us - core->sleep.left_us >= BT_SLEEP_WAKE_US) {
+        core->sleep.n_between = 0; /* what has not come back is lost */
+    }
     if (core->sleep.is_asleep) {
         core->expected_us = now_us; /* what waits does so for its workers */
         return;

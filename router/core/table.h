@@ -75,7 +75,9 @@ typedef struct bt_instance {
     /** Time at which it refused to load the weights in force, or was ordered
      *  to try it again; 0: it has not refused. @a checked has the reason. */
     uint64_t refused_us;
-    bool is_away; /**< sleeps, or is to sleep: gets no requests */
+    bool is_away;  /**< sleeps, or is to sleep: gets no requests */
+    uint64_t told; /**< number of the order to sleep or to wake that it was
+                        sent and has not carried out yet; 0: none */
     /** Time at which it came back asleep when it was to wake; 0: it has not, or
      *  was ordered again. */
     uint64_t failed_us;

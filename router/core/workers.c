@@ -409,6 +409,7 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
         core->ops.on_loss(core->ops.ctx, BT_LOSS_WORKER);
         bt_gen_rerun(core, gen, leg, now_us);
     }
+    bt_core_sleep_left(core, worker, now_us);
     bt_table_remove(&core->table, worker);
     bt_kv_links_settle(&core->table);
     if (is_decode) {

@@ -175,22 +175,17 @@ void bt_router_sleep_end(bt_frontend_t *front, bt_router_sleep_waiter_t *waiter,
     uint64_t number;
 
     wait_for(front, waiter, BT_SLEEP_WISH_WAKE, now_us);
-    if (!was_begun) {
-        BT_REGISTRY_FOR_EACH(served, &front->models)
-        {
-            bt_core_wake_again(served->core);
-        }
-        return;
+    if (was_begun) {
+        BT_LOG_INFO("woken by an admin command");
+        front->sleep.is_ending = false;
+        refuse_sleepers(front);
     }
-    BT_LOG_INFO("woken by an admin command");
-    front->sleep.is_ending = false;
-    refuse_sleepers(front);
+    /* Where nothing is known to sleep, it is for workers that are not linked
+     * yet: those of before a restart of this process. */
     number = next_number(front, false);
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
-        if (bt_core_sleep(served->core)->is_asleep) {
-            bt_core_set_sleep(served->core, number, now_us);
-        }
+        bt_core_set_sleep(served->core, number, now_us);
         bt_core_release(served->core, BT_CORE_HOLD_SLEEP, now_us);
     }
 }
@@ -202,6 +197,7 @@ typedef struct count {
     uint32_t n_told, n_as_ordered, n_present;
     const bt_instance_t *fails; /* to wake; NULL: none */
     bool is_ready;              /* each model has workers that serve */
+    bool some_serve;            /* as is_ready, but for models without any */
     bool is_asleep, is_awake;   /* is in force for all models */
     uint64_t since_us;          /* when the last order came */
 } count_t;
@@ -209,27 +205,32 @@ typedef struct count {
 static count_t count(const bt_frontend_t *front)
 {
     count_t c = {.is_ready = true, .is_asleep = true, .is_awake = true};
+    uint32_t n_ready = 0, n_with_workers = 0;
 
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
         const bt_core_sleep_t *order = bt_core_sleep(served->core);
+        const bool is_ready = bt_table_ready(bt_core_table(served->core));
 
+        n_ready += is_ready ? 1 : 0;
+        n_with_workers += (is_ready || (order->n_told > 0)) ? 1 : 0;
         c.n_told += order->n_told;
         c.since_us =
             (order->since_us > c.since_us) ? order->since_us : c.since_us;
-        c.is_ready = c.is_ready && bt_table_ready(bt_core_table(served->core));
+        c.is_ready = c.is_ready && is_ready;
         c.is_asleep = c.is_asleep && order->is_asleep;
         c.is_awake = c.is_awake && !order->is_asleep;
         BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, workers_of(served),
                                link) {
             c.n_present++;
             c.n_as_ordered +=
-                (bt_instance_is_asleep(worker) == order->is_asleep) ? 1 : 0;
+                bt_core_sleep_is_obeyed(served->core, worker) ? 1 : 0;
             if (worker->failed_us != 0) {
                 c.fails = worker;
             }
         }
     }
+    c.some_serve = (n_ready > 0) && (n_ready == n_with_workers);
     return c;
 }
 
@@ -282,8 +283,8 @@ static bool is_awake(const bt_frontend_t *front, uint64_t now_us,
                          c.n_as_ordered, c.n_told, c.fails->hello.name);
         return true;
     }
-    if ((c.n_as_ordered >= c.n_told) ||
-        (c.is_ready && (waited_us > BT_SLEEP_MISSING_US))) {
+    if ((c.is_ready && (c.n_as_ordered >= c.n_told)) ||
+        (c.some_serve && (waited_us > BT_SLEEP_MISSING_US))) {
         return true;
     }
     if (waited_us > BT_SLEEP_WAKE_US) {

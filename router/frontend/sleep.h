@@ -26,11 +26,10 @@
 #include "router/api/api.h"
 #include "router/core/core.h"
 
-#define BT_SLEEP_MISSING_US                                                   \
-    60000000u                         /**< most time to wait for workers that \
-                                           were there */
-#define BT_SLEEP_WAKE_US  1800000000u /**< most time without any worker */
-#define BT_CACHE_RESET_US 10000000u   /**< most time for all caches */
+#define BT_SLEEP_MISSING_US                                                 \
+    60000000u                       /**< most time to wait for workers that \
+                                         were there */
+#define BT_CACHE_RESET_US 10000000u /**< most time for all caches */
 
 typedef struct bt_frontend bt_frontend_t;
 

@@ -155,11 +155,12 @@ static void worker_that_could_not_be_woken_is_told_again(void **state)
     tick_after(w, RETRY_MS); /* until it is back */
     assert_int_equal(count(w, d, BT_MSG_SLEEP), 1);
     d->failed_us = w->now;
-    bt_core_wake_again(w->core); /* at once */
-    assert_int_equal(count(w, d, BT_MSG_SLEEP), 2);
+    bt_core_set_sleep(w->core, 8, w->now); /* at once */
+    check_ordered(w, d, 8, 0);
+    assert_int_equal(d->failed_us, 0);
 
     old = join_as(w, "decode-1", BT_ROLE_DECODE, 0, 0);
-    bt_core_set_sleep(w->core, 7, w->now); /* it cannot: a line */
+    bt_core_set_sleep(w->core, 9, w->now); /* it cannot: a line */
     assert_int_equal(count(w, old, BT_MSG_SLEEP), 0);
     bt_core_destroy(w->core);
 }
@@ -180,6 +181,42 @@ static void router_that_is_restarted_learns_what_was_ordered(void **state)
     assert_int_equal(bt_core_sleep(w->core)->order, 8);
     assert_int_equal(count(w, d, BT_MSG_SLEEP), 0);
     assert_false(d->is_away);
+    bt_core_destroy(w->core);
+}
+
+static void workers_on_their_way_are_expected_once(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+
+    (void)state;
+    start(w, 10);
+    p = join_awake(w, "prefill-0", BT_ROLE_PREFILL);
+    d = join_awake(w, "decode-0", BT_ROLE_DECODE);
+    bt_core_set_sleep(w->core, 5, w->now);
+    bt_core_worker_down(w->core, p, "it sleeps", w->now);
+    bt_core_worker_down(w->core, d, "it sleeps", w->now);
+    bt_core_set_sleep(w->core, 6, w->now);
+    assert_int_equal(bt_core_sleep(w->core)->n_told, 2);
+    p = join_asleep(w, "prefill-0", BT_ROLE_PREFILL, 5);
+    assert_false(bt_core_sleep_is_obeyed(w->core, p));
+    assert_int_equal(bt_core_sleep(w->core)->n_between, 1);
+    bt_core_worker_down(w->core, p, "it wakes", w->now);
+    p = join_as(w, "prefill-0", BT_ROLE_PREFILL, BT_HELLO_SLEEPS, 6);
+    assert_true(bt_core_sleep_is_obeyed(w->core, p));
+    assert_int_equal(bt_core_sleep(w->core)->n_told, 2);
+    bt_test_expect_log_lines(1);
+    bt_core_worker_down(w->core, p, "it is killed", w->now);
+    assert_int_equal(bt_core_sleep(w->core)->n_between, 1); /* the other one */
+
+    tick_after(w, BT_SLEEP_WAKE_US / 1000 - 1);
+    assert_int_equal(bt_core_sleep(w->core)->n_between, 1);
+    tick_after(w, 1);
+    assert_int_equal(bt_core_sleep(w->core)->n_between, 0);
+    bt_core_set_sleep(w->core, 8, w->now);
+    assert_int_equal(bt_core_sleep(w->core)->n_told, 0);
+    (void)join_awake(w, "decode-0", BT_ROLE_DECODE);
+    assert_int_equal(bt_core_sleep(w->core)->n_told, 1);
     bt_core_destroy(w->core);
 }
 
@@ -218,6 +255,7 @@ int main(void)
         BT_TEST(larger_order_of_another_router_counts),
         BT_TEST(worker_that_could_not_be_woken_is_told_again),
         BT_TEST(router_that_is_restarted_learns_what_was_ordered),
+        BT_TEST(workers_on_their_way_are_expected_once),
         BT_TEST(caches_are_reset_where_there_are_some),
     };
 

@@ -61,8 +61,9 @@ static void model_that_comes_meanwhile_sleeps_too(void **state)
     assert_false(bt_core_holds(other));
     assert_false(bt_core_holds(w->core));
     bt_frontend_tick(&w->front, bt_now_us());
-    assert_int_equal(c.status, 0);
+    assert_int_equal(c.status, -1); /* no worker serves */
     assert_false(bt_router_sleep_is_begun(&w->front));
+    bt_router_sleep_forget(&c.waiter);
     stop(w);
 }
 
@@ -88,6 +89,24 @@ static void who_waits_for_the_opposite_is_told(void **state)
     stop(w);
 }
 
+static void wake_waits_for_the_models_that_have_workers(void **state)
+{
+    world_t *w = &world;
+    asker_t a;
+
+    (void)state;
+    start(w, true);
+    bt_loads_want(&w->front.loads, "other", other_path, false);
+    drain_pool(w);
+    reset(&a);
+    bt_router_sleep_end(&w->front, &a.waiter, bt_now_us());
+    bt_frontend_tick(&w->front, bt_now_us());
+    assert_int_equal(a.status, -1); /* those of the other model may come */
+    bt_frontend_tick(&w->front, bt_now_us() + BT_SLEEP_MISSING_US + 1000000);
+    assert_int_equal(a.status, 0);
+    stop(w);
+}
+
 static void number_is_larger_than_all_before(void **state)
 {
     world_t *w = &world;
@@ -99,7 +118,7 @@ static void number_is_larger_than_all_before(void **state)
     reset(&a);
     bt_router_sleep_end(&w->front, &a.waiter, bt_now_us());
     assert_int_equal(bt_core_sleep(w->core)->order, UINT64_MAX / 2 + 1);
-    bt_frontend_tick(&w->front, bt_now_us());
+    bt_router_sleep_forget(&a.waiter);
     stop(w);
 }
 
@@ -108,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(model_that_comes_meanwhile_sleeps_too),
         BT_TEST(who_waits_for_the_opposite_is_told),
+        BT_TEST(wake_waits_for_the_models_that_have_workers),
         BT_TEST(number_is_larger_than_all_before),
     };
 

@@ -36,17 +36,25 @@ static void start_with(world_t *w)
     w->d->hello.flags |= BT_HELLO_SLEEPS | BT_HELLO_CACHE_RESET;
 }
 
-/* A worker has carried out the order in force: it comes as another instance. */
-static void follow(world_t *w, bt_instance_t **worker_p, bool is_asleep)
+/* A worker goes, to carry out an order. @return what it says of itself */
+static bt_msg_hello_t leave(world_t *w, bt_instance_t *worker)
 {
-    bt_msg_hello_t hello = (*worker_p)->hello;
+    const bt_msg_hello_t hello = worker->hello;
+
+    bt_core_worker_down(w->core, worker, "it does", bt_now_us());
+    return hello;
+}
+
+/* It comes back as another instance. */
+static void come(world_t *w, bt_msg_hello_t hello, uint64_t order,
+                 bool is_asleep, bt_instance_t **worker_p)
+{
     static const uint8_t kvt[] = {9, 9};
     static const bt_wire_rank_t rank = {
         .block_bytes = 4096, .kvt = kvt, .kvt_bytes = sizeof(kvt)};
     char why[BT_TABLE_WHY_BYTES];
 
-    bt_core_worker_down(w->core, *worker_p, "it does", bt_now_us());
-    hello.sleep_order = bt_core_sleep(w->core)->order;
+    hello.sleep_order = order;
     hello.flags = is_asleep ? hello.flags | BT_HELLO_ASLEEP
                             : hello.flags & ~BT_HELLO_ASLEEP;
     hello.instance += 100;
@@ -55,6 +63,14 @@ static void follow(world_t *w, bt_instance_t **worker_p, bool is_asleep)
     assert_int_equal(
         bt_core_worker_up(w->core, &hello, NULL, bt_now_us(), why, worker_p),
         BT_OK);
+}
+
+/* A worker carries out the order in force. */
+static void follow(world_t *w, bt_instance_t **worker_p, bool is_asleep)
+{
+    const uint64_t order = bt_core_sleep(w->core)->order;
+
+    come(w, leave(w, *worker_p), order, is_asleep, worker_p);
 }
 
 static void sleep_is_answered_when_all_workers_sleep(void **state)
@@ -159,6 +175,123 @@ static void worker_that_could_not_be_woken_is_named(void **state)
     stop(w);
 }
 
+static void workers_that_fall_asleep_are_waited_for_by_a_wake(void **state)
+{
+    static bt_exchange_t put, wake;
+    world_t *w = &world;
+    bt_msg_hello_t p, d;
+    uint64_t order;
+
+    (void)state;
+    start_with(w);
+    ask(w, &put, "/sleep", "");
+    tick(w);
+    order = bt_core_sleep(w->core)->order;
+    p = leave(w, w->p);
+    d = leave(w, w->d);
+    ask(w, &wake, "/wake_up", "");
+    tick(w);
+    assert_int_equal(put.status, 409);
+    assert_int_equal(wake.n_ends, 0);
+    w->n_sent = 0;
+    come(w, p, order, true, &w->p);
+    tick(w);
+    come(w, d, order, true, &w->d);
+    tick(w);
+    assert_int_equal(count(w, BT_MSG_SLEEP), 2);
+    assert_int_equal(wake.n_ends, 0);
+    follow(w, &w->p, false);
+    tick(w);
+    assert_int_equal(wake.n_ends, 0);
+    follow(w, &w->d, false);
+    tick(w);
+    assert_int_equal(wake.status, 200);
+    has(&wake, "\"num_workers\":2,\"num_missing_workers\":0");
+    stop(w);
+}
+
+static void workers_that_load_are_waited_for_by_a_sleep(void **state)
+{
+    static bt_exchange_t put, wake, again;
+    world_t *w = &world;
+    bt_msg_hello_t p, d;
+    uint64_t order;
+
+    (void)state;
+    start_with(w);
+    ask(w, &put, "/sleep", "");
+    tick(w);
+    follow(w, &w->p, true);
+    follow(w, &w->d, true);
+    ask(w, &wake, "/wake_up", "");
+    order = bt_core_sleep(w->core)->order;
+    p = leave(w, w->p);
+    d = leave(w, w->d);
+    ask(w, &again, "/sleep", "");
+    tick(w);
+    assert_int_equal(wake.status, 409);
+    assert_int_equal(again.n_ends, 0);
+    come(w, p, order, false, &w->p);
+    tick(w);
+    assert_int_equal(again.n_ends, 0);
+    follow(w, &w->p, true);
+    tick(w);
+    assert_int_equal(again.n_ends, 0);
+    come(w, d, order, false, &w->d);
+    follow(w, &w->d, true);
+    tick(w);
+    assert_int_equal(again.status, 200);
+    has(&again, "\"num_workers\":2,\"num_missing_workers\":0");
+
+    /* One that is lost on its way is missing, a minute later. */
+    ask(w, &wake, "/wake_up", "");
+    (void)leave(w, w->d);
+    ask(w, &again, "/sleep", "");
+    tick(w);
+    assert_int_equal(again.n_ends, 0);
+    bt_frontend_tick(&w->front, bt_now_us() + BT_SLEEP_MISSING_US + 1000000);
+    assert_int_equal(again.n_ends, 0); /* the other one is to withdraw */
+    follow(w, &w->p, true);
+    bt_frontend_tick(&w->front, bt_now_us() + BT_SLEEP_MISSING_US + 1000000);
+    has(&again, "\"num_workers\":1,\"num_missing_workers\":1");
+    stop(w);
+}
+
+static void wake_of_a_restarted_router_is_for_workers_that_link_later(void **s)
+{
+    static bt_exchange_t wake;
+    world_t *w = &world;
+    bt_msg_hello_t p, d;
+
+    (void)s;
+    start_with(w);
+    bt_test_expect_log_lines(4); /* each goes twice, without an order */
+    p = leave(w, w->p);          /* it has no workers, like a new process */
+    d = leave(w, w->d);
+    ask(w, &wake, "/wake_up", "");
+    bt_frontend_tick(&w->front, bt_now_us() + BT_SLEEP_MISSING_US + 1000000);
+    assert_int_equal(wake.n_ends, 0);
+    come(w, p, 1001, true, &w->p); /* of years ago */
+    is_sleeping(w, "{\"is_sleeping\":false}");
+    come(w, d, 1001, true, &w->d);
+    assert_int_equal(count(w, BT_MSG_SLEEP), 2);
+    tick(w);
+    assert_int_equal(wake.n_ends, 0);
+    follow(w, &w->p, false);
+    follow(w, &w->d, false);
+    tick(w);
+    assert_int_equal(wake.status, 200);
+    has(&wake, "\"num_workers\":2,\"num_missing_workers\":0");
+
+    (void)leave(w, w->p);
+    (void)leave(w, w->d);
+    ask(w, &wake, "/wake_up", "");
+    bt_frontend_tick(&w->front, bt_now_us() + BT_SLEEP_WAKE_US + 1000000);
+    assert_int_equal(wake.status, 503);
+    has(&wake, "no workers have come back");
+    stop(w);
+}
+
 static void empty(world_t *w, bt_instance_t *worker, uint32_t n_blocks)
 {
     bt_msg_t msg = {.type = BT_MSG_CACHE_IS_EMPTY,
@@ -241,6 +374,9 @@ int main(void)
         BT_TEST(sleep_is_answered_when_all_workers_sleep),
         BT_TEST(requests_are_aborted_by_default),
         BT_TEST(worker_that_could_not_be_woken_is_named),
+        BT_TEST(workers_that_fall_asleep_are_waited_for_by_a_wake),
+        BT_TEST(workers_that_load_are_waited_for_by_a_sleep),
+        BT_TEST(wake_of_a_restarted_router_is_for_workers_that_link_later),
         BT_TEST(reset_is_answered_when_all_caches_are_empty),
         BT_TEST(unknown_options_are_refused_by_name),
     };
