@@ -13,7 +13,8 @@
  *
  * A line runs as a request without a connection, at the lowest priority level;
  * refusals that a later try may not get (429, 503, 504) are tried again until
- * the batch expires. An answer counts once it is in the batch's journal
+ * the batch expires, unless workers had the line in three tries and none of
+ * them was answered. An answer counts once it is in the batch's journal
  * (router/store/store.h): after a kill the lines without one run again, and
  * output and error file, which are made of the journal, have each line once.
  *

@@ -23,6 +23,10 @@
 #define BT_BATCH_SLICE_BYTES ((size_t)1 << 20) /* of a file, for one job */
 #define BT_BATCH_AROUND_BODY ((size_t)8 << 10) /* of a line, at most */
 
+/* Tries of a line whose generation workers had, and which failed with 503 or
+ * 504: the error of the last one is its answer. */
+#define BT_BATCH_LINE_TRIES 3u
+
 /* Endpoint of a batch. */
 typedef struct bt_batch_endpoint {
     const char *path;
@@ -54,6 +58,7 @@ typedef struct bt_batch_line {
     char *custom_id;
     bt_strbuf_t body;
     const char *refusal; /* why it is answered 400 without a request; NULL */
+    uint32_t n_failed;   /* tries that count: BT_BATCH_LINE_TRIES */
     bt_batch_held_t held;
 } bt_batch_line_t;
 

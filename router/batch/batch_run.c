@@ -2,8 +2,9 @@
 /* Lines as requests: a door without a connection.
  *
  *     ready ─▶ request ─┬─▶ answer, error ─▶ results
- *       ▲               └─▶ 429, 503, 504: the line is ready again, later
- *       └───────────────────┘
+ *       ▲               └─▶ 429, 503, 504: the line is ready again, later;
+ *       └───────────────────┘   after some that workers had (is_over()):
+ * results
  */
 #include <stdio.h>
 #include <string.h>
@@ -146,6 +147,14 @@ static void keep(line_request_t *r, const bt_api_error_t *error,
     }
 }
 
+/* Counts a try that used workers: one that was refused, or had none, says
+ * nothing about the line. @return true: it was the last */
+static bool is_over(line_request_t *r)
+{
+    r->line->n_failed += r->base.is_exhausted ? 1 : 0;
+    return r->line->n_failed >= BT_BATCH_LINE_TRIES;
+}
+
 static void on_error(bt_request_t *request, const bt_api_error_t *error)
 {
     line_request_t *r = of(request);
@@ -153,7 +162,8 @@ static void on_error(bt_request_t *request, const bt_api_error_t *error)
 
     bt_request_move(request, BT_REQUEST_LOG);
     log_try(r, status);
-    if ((status == 429) || (status == 503) || (status == 504)) {
+    if (((status == 429) || (status == 503) || (status == 504)) &&
+        !is_over(r)) {
         again(r, error);
     } else {
         keep(r, error, NULL);

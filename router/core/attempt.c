@@ -619,6 +619,7 @@ void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
         return;
     }
     if (gen->attempt.number >= BT_GEN_MAX_ATTEMPTS) {
+        gen->is_exhausted = true;
         bt_gen_fail(core, gen, 503, now_us, "%s, and this was attempt %u of %u",
                     gen->trouble, gen->attempt.number, BT_GEN_MAX_ATTEMPTS);
         return;

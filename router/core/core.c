@@ -136,6 +136,7 @@ static const char *worker_name(const bt_gen_t *gen)
 
 void bt_gen_fail_for_deadline(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
+    gen->is_exhausted = gen->attempt.number > 0;
     bt_gen_fail(core, gen, 504, now_us,
                 "the request's deadline of %" PRIu64
                 " ms passed in phase %s, worker %s",

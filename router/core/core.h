@@ -148,6 +148,9 @@ typedef struct bt_gen_end {
     int http_status; /**< HTTP status for an ERROR: 400, 500, 503 or 504 */
     /** Error message for an ERROR: phase, worker and cause. */
     const char *message;
+    /** ERROR because its deadline passed after workers had it, or because all
+     *  attempts that it gets have failed: another try may go the same way. */
+    bool is_exhausted;
     bool is_ambiguous; /**< ERROR because the request's grammar could not be
                             followed further */
     uint64_t first_token_us;  /**< as BT_TIME_FIRST_TOKEN; 0: no token */

@@ -151,7 +151,7 @@ struct bt_gen {
     bt_gen_origin_t origin;
     bt_finish_t finish; /**< valid once ENDED */
     int http_status;
-    bool is_ambiguous; /**< bt_gen_end_t.is_ambiguous */
+    bool is_ambiguous, is_exhausted; /**< see bt_gen_end_t */
     /** Reason why the last attempt failed; after a failure, the message sent to
      *  the client. */
     char trouble[480];

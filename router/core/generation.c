@@ -365,6 +365,7 @@ void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
         .http_status = http_status,
         .message = message,
         .is_ambiguous = gen->is_ambiguous,
+        .is_exhausted = gen->is_exhausted,
     };
     va_list args;
 

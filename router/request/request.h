@@ -254,6 +254,8 @@ struct bt_request {
      *  the first has failed. */
     uint32_t n_sequences, n_ok;
     bool failed;
+    bool is_exhausted;  /**< `error` is that of a generation whose end says so
+                             (bt_gen_end_t.is_exhausted) */
     bt_list_t paced;    /**< link in front->paced, until refuse_us */
     uint64_t refuse_us; /**< when `error` is due */
     bt_request_facts_t facts;

@@ -538,6 +538,7 @@ static void fail(bt_row_t *row, const bt_gen_end_t *end)
     } else {
         bt_api_error_set(error, end->http_status, NULL, "%s", end->message);
     }
+    row->request->is_exhausted = end->is_exhausted;
     bt_request_fail(row->request);
 }
 

@@ -82,6 +82,104 @@ static void refusal_of_a_busy_server_is_tried_again(void **state)
     remove_folder();
 }
 
+/* Begins the line of the batch again. */
+static void try_again(world_t *w)
+{
+    batch(w)->wait_until_us = 0;
+    w->n_sent = 0;
+    settle(w);
+    assert_int_equal(batch(w)->n_running, 1);
+}
+
+static void refused_with(world_t *w, const char *status)
+{
+    bt_exchange_t ex;
+
+    settle(w);
+    shows(w, "\"status\":\"completed\"");
+    shows(w, "\"request_counts\":{\"total\":1,\"completed\":0,\"failed\":1}");
+    read_file(w, true, &ex);
+    has(&ex, status);
+    assert_int_equal(metric(w, "baton_batch_lines_total{result=\"retried\"}"),
+                     2);
+}
+
+/* A line cannot keep workers busy for a day. */
+static void line_that_is_never_done_in_time_fails(void **state)
+{
+    world_t *w = &world;
+
+    (void)state;
+    open_world(w, 1);
+    begin(w, LINE("a", ""));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(batch(w)->n_running, 1);
+        assert_int_equal(count(w, BT_MSG_REQUEST), 2);
+        bt_core_tick(w->core, bt_now_us() + 60000000);
+        settle(w);
+        if (i < 2) {
+            shows(w, "\"status\":\"in_progress\"");
+            ended(w, 0);
+            try_again(w);
+        }
+    }
+    refused_with(w, "\"response\":{\"status_code\":504,");
+    close_world(w);
+    remove_folder();
+}
+
+/* Nor can it end all of them, one after the other. */
+static void line_whose_workers_are_lost_fails(void **state)
+{
+    world_t *w = &world;
+    char name[32];
+
+    (void)state;
+    open_world(w, 1);
+    begin(w, LINE("a", ""));
+    bt_test_expect_log_lines(9);
+    for (int i = 1; i <= 9; i++) {
+        snprintf(name, sizeof(name), "decode-%d", i);
+        bt_core_worker_down(w->core, w->d, "killed", bt_now_us());
+        w_join(w, name, BT_ROLE_DECODE, &w->d);
+        settle(w);
+        if ((i == 3) || (i == 6)) {
+            shows(w, "\"status\":\"in_progress\"");
+            try_again(w);
+        }
+    }
+    refused_with(w, "\"response\":{\"status_code\":503,");
+    close_world(w);
+    remove_folder();
+}
+
+/* What no worker had is tried again however often. */
+static void tries_without_workers_do_not_count(void **state)
+{
+    world_t *w = &world;
+
+    (void)state;
+    open_world(w, 1);
+    begin(w, LINE("a", ""));
+    bt_test_expect_log_lines(1);
+    bt_core_worker_down(w->core, w->d, "killed", bt_now_us());
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(batch(w)->n_running, 1);
+        bt_core_tick(w->core,
+                     bt_now_us() + ((i % 2 == 0) ? 1000000 : 60000000));
+        settle(w);
+        shows(w, "\"status\":\"in_progress\"");
+        try_again(w);
+    }
+    w_join(w, "decode-1", BT_ROLE_DECODE, &w->d);
+    settle(w);
+    answer(w, 0, "Yes.", BT_FINISH_STOP);
+    settle(w);
+    shows(w, "\"request_counts\":{\"total\":1,\"completed\":1,\"failed\":0}");
+    close_world(w);
+    remove_folder();
+}
+
 /* Also those that are tried again and given up; their texts are not in it. */
 static void each_try_of_a_line_is_counted_and_logged(void **state)
 {
@@ -185,6 +283,9 @@ int main(void)
         BT_TEST(lines_become_requests_and_answers_lines),
         BT_TEST(lines_in_flight_are_bounded),
         BT_TEST(refusal_of_a_busy_server_is_tried_again),
+        BT_TEST(line_that_is_never_done_in_time_fails),
+        BT_TEST(line_whose_workers_are_lost_fails),
+        BT_TEST(tries_without_workers_do_not_count),
         BT_TEST(each_try_of_a_line_is_counted_and_logged),
         BT_TEST(line_that_is_too_large_is_answered_400),
         BT_TEST(batches_are_counted_by_status),
