@@ -541,6 +541,9 @@ typedef struct bt_api_usage {
 void bt_api_put_answer(const bt_api_answer_t *answer,
                        const bt_api_choice_t *choices, size_t n_choices,
                        const bt_api_usage_t *usage, bt_json_t *json);
+/** Returns the approximate JSON size of an answer in bytes. */
+size_t bt_api_answer_bytes(const bt_api_answer_t *answer,
+                           const bt_api_choice_t *choices, size_t n);
 /** Appends the whole answer as one JSON object. */
 void bt_api_write_answer(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choices, size_t n_choices,

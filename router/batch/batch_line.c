@@ -286,10 +286,11 @@ static void begin_line(bt_json_t *json, const char *custom_id)
     bt_json_str(json, "custom_id", custom_id);
 }
 
-bt_status_t bt_batch_result_answer(const bt_batch_line_t *line,
-                                   const char *request_id, int http_status,
-                                   const char *answer, size_t answer_bytes,
-                                   bt_batch_result_t **result_p)
+#define END "},\"error\":null}\n" /* of a record, behind the answer */
+
+bt_status_t bt_batch_result_begin(const bt_batch_line_t *line,
+                                  const char *request_id, int http_status,
+                                  bt_batch_result_t **result_p)
 {
     bt_batch_result_t *result = bt_calloc(1, sizeof(*result));
     char head[BT_BATCH_RESULT_HEAD] = {'R'};
@@ -306,19 +307,43 @@ bt_status_t bt_batch_result_answer(const bt_batch_line_t *line,
         head[1 + i] = (char)(uint8_t)(line->index >> (8 * i));
     }
     head[5] = result->ok ? 1 : 0;
-    bt_strbuf_init(&result->record, BT_ANSWER_LIMIT + 65536);
+    bt_strbuf_init(&result->record, 65536);
     bt_strbuf_append(&result->record, head, sizeof(head));
     bt_json_init(&json, &result->record);
     begin_line(&json, line->custom_id);
     bt_json_object(&json, "response");
     bt_json_i64(&json, "status_code", http_status);
     bt_json_str(&json, "request_id", request_id);
-    bt_json_rawn(&json, "body", answer, answer_bytes);
-    bt_json_end_object(&json);
-    bt_json_null(&json, "error");
-    bt_json_end_object(&json);
-    bt_strbuf_append(&result->record, "\n", 1);
+    bt_json_rawn(&json, "body", "", 0); /* it follows */
+    result->record.limit = result->record.len + BT_ANSWER_LIMIT + sizeof(END);
     if ((status = bt_strbuf_status(&result->record)) != BT_OK) {
+        bt_batch_result_free(result);
+        return status;
+    }
+    *result_p = result;
+    return BT_OK;
+}
+
+bt_status_t bt_batch_result_end(bt_batch_result_t *result)
+{
+    bt_strbuf_append(&result->record, END, sizeof(END) - 1);
+    return bt_strbuf_status(&result->record);
+}
+
+bt_status_t bt_batch_result_answer(const bt_batch_line_t *line,
+                                   const char *request_id, int http_status,
+                                   const char *answer, size_t answer_bytes,
+                                   bt_batch_result_t **result_p)
+{
+    bt_batch_result_t *result = NULL;
+    bt_status_t status =
+        bt_batch_result_begin(line, request_id, http_status, &result);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_strbuf_append(&result->record, answer, answer_bytes);
+    if ((status = bt_batch_result_end(result)) != BT_OK) {
         bt_batch_result_free(result);
         return status;
     }

@@ -5,7 +5,7 @@
  * life of one), batch_end.c and batch_write.c (the files of its results),
  * batch_state.c (what is kept of it), batch_disk.c (jobs of the pool),
  * batch_input.c and batch_check.c (the lines of the input), batch_run.c (lines
- * as requests), batch_line.c (a line as text).
+ * as requests, and their answers), batch_line.c (a line as text).
  */
 #ifndef BT_ROUTER_BATCH_BATCH_PRIV_H
 #define BT_ROUTER_BATCH_BATCH_PRIV_H
@@ -174,6 +174,7 @@ struct bt_batches {
     bt_list_t gone; /* without an object: to be freed */
     uint32_t n_running, n_checks;
     uint64_t held_bytes; /* of memory */
+    size_t inline_bytes; /* longer answers are written by the pool */
     bt_turn_work_t news; /* looks at batches at the end of the turn */
 };
 
@@ -279,6 +280,13 @@ BT_MUST_CHECK bt_status_t bt_batch_line_parse(
 BT_MUST_CHECK bt_status_t bt_batch_result_answer(
     const bt_batch_line_t *line, const char *request_id, int http_status,
     const char *answer, size_t answer_bytes, bt_batch_result_t **result_p);
+/* Makes the same in parts: the answer's JSON is appended to the record between
+ * the two. @retval as bt_batch_result_answer() */
+BT_MUST_CHECK bt_status_t bt_batch_result_begin(const bt_batch_line_t *line,
+                                                const char *request_id,
+                                                int http_status,
+                                                bt_batch_result_t **result_p);
+BT_MUST_CHECK bt_status_t bt_batch_result_end(bt_batch_result_t *result);
 /* Reads a record of the journal. @return false: it is no result */
 bool bt_batch_read_result(const void *data, size_t bytes, uint32_t *index_p,
                           bool *ok_p);

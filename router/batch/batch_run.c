@@ -14,6 +14,19 @@
 #include "common/base/status.h"
 #include "router/batch/batch_priv.h"
 
+/* Answer of a line that is being written, by the pool if it is long. What it
+ * points to is the request's. */
+typedef struct line_answer {
+    const bt_api_answer_t *answer;
+    const bt_api_choice_t *choices;
+    size_t n_choices;
+    bt_api_usage_t usage;
+    bt_json_slices_t slices;
+    bool is_framed, is_written;
+    bt_batch_result_t *result; /* owned; NULL: it could not be begun */
+    bt_status_t status;
+} line_answer_t;
+
 #define RETRY_US     1000000u /* at least, before a refused line is tried again */
 #define RETRY_MOST_S 60u
 
@@ -22,6 +35,7 @@ typedef struct line_request {
     bt_list_t link;    /* in batch->running */
     bt_batch_t *batch;
     bt_batch_line_t *line; /* owned */
+    line_answer_t *answer; /* owned; NULL: the pool writes none */
     char id[BT_REQUEST_ID_BYTES];
 } line_request_t;
 
@@ -88,61 +102,43 @@ static void again(line_request_t *r, const bt_api_error_t *error)
     r->line = NULL;
 }
 
-/* Keeps the answer of a line. @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY */
-static bt_status_t keep_answer(bt_batch_t *b, const bt_batch_line_t *line,
-                               const char *id, int http_status,
-                               const bt_strbuf_t *out)
+/* Keeps the answer of a line. */
+static void keep_result(bt_batch_t *b, bt_batch_result_t *result)
 {
-    bt_batch_result_t *result = NULL;
-    bt_status_t status = bt_strbuf_status(out);
-
-    if (status == BT_OK) {
-        status = bt_batch_result_answer(line, id, http_status,
-                                        (out->len > 0) ? out->data : "{}",
-                                        (out->len > 0) ? out->len : 2, &result);
-    }
-    if (status == BT_OK) {
-        bt_batch_hold(b->all, &result->held,
-                      sizeof(*result) + result->record.cap);
-        b->results_bytes += result->record.len;
-        bt_list_push_back(&b->results, &result->link);
-    }
-    return status;
+    bt_batch_hold(b->all, &result->held, sizeof(*result) + result->record.cap);
+    b->results_bytes += result->record.len;
+    bt_list_push_back(&b->results, &result->link);
 }
 
-/* Keeps an error as the answer of a line. */
+/* Keeps an error as the answer of a line.
+ * @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY */
 static bt_status_t keep_error(bt_batch_t *b, const bt_batch_line_t *line,
                               const char *id, const bt_api_error_t *error)
 {
+    bt_batch_result_t *result = NULL;
     bt_status_t status;
     bt_strbuf_t out;
 
     bt_strbuf_init(&out, 65536);
     bt_api_write_error(b->endpoint->dialect, error, &out);
-    status = keep_answer(b, line, id, error->http_status, &out);
+    status = bt_strbuf_status(&out);
+    if (status == BT_OK) {
+        status = bt_batch_result_answer(line, id, error->http_status, out.data,
+                                        out.len, &result);
+    }
+    if (status == BT_OK) {
+        keep_result(b, result);
+    }
     bt_strbuf_fini(&out);
     return status;
 }
 
-/* Without memory for its answer, a line runs again; one that is too large never
- * gets another. */
-static void keep(line_request_t *r, const bt_api_error_t *error,
-                 const bt_strbuf_t *out)
-{
-    static const bt_api_error_t later = {.retry_after_s = 1};
-    bt_api_error_t large = {0};
-    bt_status_t status = (error != NULL)
-                             ? keep_error(r->batch, r->line, r->id, error)
-                             : keep_answer(r->batch, r->line, r->id, 200, out);
+static const bt_api_error_t later = {.retry_after_s = 1};
 
-    if (status == BT_ERR_TOO_LARGE) {
-        bt_api_error_set(&large, 400, NULL,
-                         "the answer is more than the %u bytes that one has "
-                         "room for",
-                         BT_ANSWER_LIMIT);
-        status = keep_error(r->batch, r->line, r->id, &large);
-    }
-    if (status != BT_OK) {
+/* Without memory for its answer, a line runs again. */
+static void keep_error_or_run(line_request_t *r, const bt_api_error_t *error)
+{
+    if (keep_error(r->batch, r->line, r->id, error) != BT_OK) {
         again(r, &later);
     }
 }
@@ -166,25 +162,166 @@ static void on_error(bt_request_t *request, const bt_api_error_t *error)
         !is_over(r)) {
         again(r, error);
     } else {
-        keep(r, error, NULL);
+        keep_error_or_run(r, error);
     }
     leave(r);
+}
+
+/* ---- answers ---- */
+
+static void answer_init(line_answer_t *a, const line_request_t *r,
+                        const bt_row_t *row, const bt_api_choice_t *choices,
+                        size_t n, const bt_api_usage_t *usage)
+{
+    *a = (line_answer_t){
+        .answer = &row->answer,
+        .choices = choices,
+        .n_choices = n,
+        .usage = *usage,
+    };
+    bt_json_slices_init(&a->slices, BT_ANSWER_LIMIT);
+    a->status = bt_batch_result_begin(r->line, r->id, 200, &a->result);
+    a->is_written = a->status != BT_OK;
+}
+
+static void answer_fini(line_answer_t *a)
+{
+    bt_json_slices_fini(&a->slices);
+    if (a->result != NULL) {
+        bt_batch_result_free(a->result);
+    }
+}
+
+/* Writes about @a max_bytes of the record. */
+static void write_slice(line_answer_t *a, size_t max_bytes)
+{
+    bt_json_t json;
+
+    if (!a->is_framed) {
+        bt_json_slices_begin(&a->slices, &json);
+        bt_api_put_answer(a->answer, a->choices, a->n_choices, &a->usage,
+                          &json);
+        a->is_framed = true;
+    }
+    if (!bt_json_slices_write(&a->slices, max_bytes, &a->result->record)) {
+        a->status = bt_batch_result_end(a->result);
+        a->is_written = true;
+    }
+}
+
+/* Says why an answer could not be written. One that is too large never gets
+ * another. */
+static void explain(const line_answer_t *a, const bt_account_t *account,
+                    bt_api_error_t *error)
+{
+    if (bt_work_refuse(account, error)) {
+        return;
+    }
+    if (a->status == BT_ERR_TOO_LARGE) {
+        bt_api_error_set(error, 400, NULL,
+                         "the answer is more than the %u bytes that one has "
+                         "room for",
+                         BT_ANSWER_LIMIT);
+    } else {
+        bt_api_error_set(error, 503, NULL, "out of memory, or stopping");
+    }
+}
+
+/* Ends a request whose answer was written, or could not be.
+ * @param [in] account  of the memory for it; NULL: not counted */
+static void answered(line_request_t *r, line_answer_t *a,
+                     const bt_account_t *account)
+{
+    bt_api_error_t error = {.http_status = 200};
+
+    bt_request_move(&r->base, BT_REQUEST_LOG);
+    if (a->status != BT_OK) {
+        explain(a, account, &error);
+    }
+    log_try(r, error.http_status);
+    if (a->status == BT_OK) {
+        keep_result(r->batch, a->result);
+        a->result = NULL;
+    } else if ((error.http_status == 429) || (error.http_status == 503)) {
+        again(r, &error);
+    } else {
+        keep_error_or_run(r, &error);
+    }
+    leave(r);
+}
+
+static void run_write(bt_pool_job_t *job)
+{
+    write_slice(BT_REQUEST_JOB_OF(job, line_request_t, base.job)->answer,
+                BT_ANSWER_SLICE_BYTES);
+}
+
+/* A line that was given up meanwhile has no batch any more. */
+static void written(bt_pool_job_t *job)
+{
+    line_request_t *r = BT_REQUEST_JOB_OF(job, line_request_t, base.job);
+    const bool is_gone = r->base.phase == BT_REQUEST_LOG;
+    bt_account_t *account = r->base.job.account;
+    line_answer_t *a = r->answer;
+
+    if (!is_gone && job->ran && !a->is_written) {
+        bt_request_post(&r->base.job, false, run_write, written,
+                        bt_work_queue(a->result->record.len),
+                        BT_ANSWER_SLICE_BYTES / 16);
+        return;
+    }
+    r->base.front->n_answers--;
+    r->base.job.account = NULL;
+    r->answer = NULL;
+    if (!is_gone && !a->is_written) {
+        a->status = BT_ERR_CANCELED; /* the server stops: it runs again */
+    }
+    if (!is_gone) {
+        answered(r, a, account);
+    }
+    answer_fini(a);
+    bt_account_destroy(account);
+    bt_free(a);
+}
+
+/* Lets the pool write an answer; until then it counts as in flight.
+ * @return false: no memory */
+static bool post_answer(line_request_t *r, const line_answer_t *answer)
+{
+    bt_request_t *base = &r->base;
+
+    r->answer = bt_memdup(answer, sizeof(*answer));
+    if (r->answer == NULL) {
+        return false;
+    }
+    base->front->n_answers++;
+    base->job.account =
+        bt_work_account(&base->front->answers, base->tenant, &base->client);
+    bt_request_post(&base->job, false, run_write, written, BT_POOL_FIRST, 0);
+    return true; /* it may be over */
 }
 
 static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
                       const bt_api_usage_t *usage)
 {
-    bt_request_t *request = row->request;
-    bt_strbuf_t out;
+    line_request_t *r = of(row->request);
+    const size_t bytes = bt_api_answer_bytes(&row->answer, choices, n);
+    line_answer_t a;
 
-    bt_request_close(request);
-    bt_request_move(request, BT_REQUEST_LOG);
-    log_try(of(request), 200);
-    bt_strbuf_init(&out, BT_ANSWER_LIMIT);
-    bt_api_write_answer(&row->answer, choices, n, usage, &out);
-    keep(of(request), NULL, &out);
-    bt_strbuf_fini(&out);
-    leave(of(request));
+    bt_request_close(&r->base);
+    answer_init(&a, r, row, choices, n, usage);
+    if (!a.is_written && (bytes > r->batch->all->inline_bytes)) {
+        if (post_answer(r, &a)) {
+            return;
+        }
+        a.status = BT_ERR_NO_MEMORY;
+        a.is_written = true;
+    }
+    while (!a.is_written) {
+        write_slice(&a, SIZE_MAX);
+    }
+    answered(r, &a, NULL);
+    answer_fini(&a);
 }
 
 static const bt_request_ops_t line_ops = {

@@ -329,6 +329,7 @@ bt_status_t bt_batches_create(bt_frontend_t *front, bt_batches_t **batches_p)
         return BT_ERR_NO_MEMORY;
     }
     all->front = front;
+    all->inline_bytes = BT_ANSWER_INLINE_BYTES;
     bt_list_init(&all->owners);
     bt_list_init(&all->ended);
     bt_list_init(&all->gone);

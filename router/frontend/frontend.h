@@ -41,6 +41,12 @@
 /** Limit on the bytes of logits in one answer, leaving space for the rest. */
 #define BT_ANSWER_LOGITS (BT_ANSWER_LIMIT - (1u << 20))
 
+/** Answers up to this size are written on the event loop: that takes 100 us. */
+#define BT_ANSWER_INLINE_BYTES ((size_t)24 * 1024)
+
+/** Bytes of an answer that the pool writes in one go: some 2 ms. */
+#define BT_ANSWER_SLICE_BYTES ((size_t)256 * 1024)
+
 /** Error text for admin commands that are refused where there are no keys. */
 #define BT_ADMIN_REFUSED                                                    \
     "this is an admin request: without keys (--api-keys) the server takes " \

@@ -22,18 +22,9 @@
 #include "router/api/api.h"
 #include "router/triton/infer.h"
 
-/** Answers up to this size are written on the event loop: that takes 100 us. */
-#define BT_ANSWER_INLINE_BYTES ((size_t)24 * 1024)
-
-/** Bytes of an answer that the pool writes in one go: some 2 ms. */
-#define BT_ANSWER_SLICE_BYTES ((size_t)256 * 1024)
-
 typedef struct bt_http_request bt_http_request_t;
 typedef struct bt_answer bt_answer_t; /**< answer that is being written */
 
-/** Returns the approximate JSON size of an answer in bytes. */
-size_t bt_answer_bytes(const bt_api_answer_t *answer,
-                       const bt_api_choice_t *choices, size_t n);
 /** Writes an answer on the pool; the request is over when that is done. Until
  *  then the answer counts as in flight.
  *  @param [in] answer, choices  the request's

@@ -566,7 +566,7 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
     }
     bt_request_close(&r->base);
     add_answer_headers(r);
-    if (bt_answer_bytes(answer, choices, n) > r->door->inline_bytes) {
+    if (bt_api_answer_bytes(answer, choices, n) > r->door->inline_bytes) {
         if (!bt_answer_begin(r, answer, choices, n, usage)) {
             bt_http_request_fail_for_memory(r);
         }

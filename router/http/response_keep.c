@@ -240,7 +240,7 @@ bool bt_keeping_begin(bt_http_request_t *r, bt_row_t *row,
     k->row = row;
     k->choice = choice;
     k->usage = *usage;
-    k->bytes = bt_answer_bytes(&row->answer, choice, 1);
+    k->bytes = bt_api_answer_bytes(&row->answer, choice, 1);
     k->account = bt_work_account(&r->door->front->answers, r->base.tenant,
                                  &r->base.client);
     r->keeping = k;

@@ -180,6 +180,130 @@ static void tries_without_workers_do_not_count(void **state)
     remove_folder();
 }
 
+/* ---- long answers ---- */
+
+/* A batch of one line, whose answer is with the pool. */
+static void begin_written(world_t *w)
+{
+    open_world(w, 1);
+    w->door.batches->inline_bytes = 0;
+    begin(w, LINE("a", ""));
+    answer(w, 0, "Yes.", BT_FINISH_STOP);
+    assert_int_equal(bt_pool_n_jobs(w->front.pool), 1);
+    assert_int_equal(bt_core_n_in_flight(w->core), 0);
+    assert_int_equal(batch(w)->n_running, 1);
+    assert_true(bt_list_empty(&batch(w)->results));
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 1);
+}
+
+/* The event loop is free for others meanwhile. */
+static void long_answer_is_written_by_the_pool(void **state)
+{
+    static char texts[2][8192];
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        if (i == 0) {
+            begin_written(w);
+        } else {
+            open_world(w, 1);
+            begin(w, LINE("a", ""));
+            answer(w, 0, "Yes.", BT_FINISH_STOP);
+            assert_int_equal(bt_pool_n_jobs(w->front.pool), 0);
+        }
+        settle(w);
+        shows(w, "\"status\":\"completed\"");
+        read_file(w, false, &ex);
+        snprintf(texts[i], sizeof(texts[i]), "%s",
+                 strstr(ex.out, "\"object\":\"text_completion\""));
+        assert_int_equal(times(ex.out, "\n"), 1);
+        has(&ex, "\"custom_id\":\"a\",\"response\":{\"status_code\":200,");
+        assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+        assert_int_equal(w->front.answers.used, 0);
+        close_world(w);
+        remove_folder();
+    }
+    *strstr(texts[0], "\"created\"") = *strstr(texts[1], "\"created\"") = 0;
+    assert_string_equal(texts[0], texts[1]);
+}
+
+static void cancel_during_write_drops_the_answer(void **state)
+{
+    char path[128];
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    begin_written(w);
+    snprintf(path, sizeof(path), "%s/cancel", batch_path);
+    send_to(w, &ex, BT_HTTP_POST, path, "");
+    assert_int_equal(batch(w)->n_running, 0);
+    settle(w);
+    shows(w, "\"status\":\"cancelled\"");
+    shows(w, "\"request_counts\":{\"total\":1,\"completed\":0,\"failed\":0}");
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+    assert_int_equal(w->front.answers.used, 0);
+    close_world(w);
+    remove_folder();
+}
+
+/* Whether or not the pool has begun with it; the line runs again. */
+static void stop_during_write_loses_no_line(void **state)
+{
+    world_t *w = &world;
+
+    (void)state;
+    begin_written(w);
+    close_world(w);
+    reopen(w, 1);
+    settle(w);
+    shows(w, "\"request_counts\":{\"total\":1,\"completed\":0,\"failed\":0}");
+    answer(w, 0, "Yes.", BT_FINISH_STOP);
+    settle(w);
+    shows(w, "\"request_counts\":{\"total\":1,\"completed\":1,\"failed\":0}");
+    /* The batches are gone before the pool. */
+    close_world(w);
+    remove_folder();
+    begin_written(w);
+    bt_batches_destroy(w->door.batches);
+    w->door.batches = NULL;
+    close_world(w);
+    remove_folder();
+}
+
+/* An answer that the budget cannot hold now is made again; one that it never
+ * holds is refused. */
+static void answer_without_memory_is_made_again_or_refused(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        open_world(w, 1);
+        w->door.batches->inline_bytes = 0;
+        begin(w, LINE("a", ""));
+        w->front.answers.limit = (i == 0) ? (1u << 20) : 1024;
+        bt_budget_take(&w->front.answers, (i == 0) ? (1u << 20) : 0);
+        answer(w, 0, "Yes.", BT_FINISH_STOP);
+        settle(w);
+        assert_int_equal(
+            metric(w, "baton_batch_lines_total{result=\"retried\"}"), 1 - i);
+        if (i == 0) {
+            shows(w, "\"status\":\"in_progress\"");
+            bt_budget_give(&w->front.answers, 1u << 20);
+        } else {
+            shows(w, "\"status\":\"completed\"");
+            read_file(w, true, &ex);
+            has(&ex, "\"response\":{\"status_code\":413,");
+        }
+        close_world(w);
+        remove_folder();
+    }
+}
+
 /* Also those that are tried again and given up; their texts are not in it. */
 static void each_try_of_a_line_is_counted_and_logged(void **state)
 {
@@ -286,6 +410,10 @@ int main(void)
         BT_TEST(line_that_is_never_done_in_time_fails),
         BT_TEST(line_whose_workers_are_lost_fails),
         BT_TEST(tries_without_workers_do_not_count),
+        BT_TEST(long_answer_is_written_by_the_pool),
+        BT_TEST(cancel_during_write_drops_the_answer),
+        BT_TEST(stop_during_write_loses_no_line),
+        BT_TEST(answer_without_memory_is_made_again_or_refused),
         BT_TEST(each_try_of_a_line_is_counted_and_logged),
         BT_TEST(line_that_is_too_large_is_answered_400),
         BT_TEST(batches_are_counted_by_status),
