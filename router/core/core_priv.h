@@ -358,6 +358,10 @@ void bt_core_sleep_joined(bt_core_t *core, bt_instance_t *worker,
 /** Counts a worker that goes, if it does so to carry out an order. */
 void bt_core_sleep_left(bt_core_t *core, const bt_instance_t *worker,
                         uint64_t now_us);
+/** Takes the duty that a worker reports: one that had not carried out an order
+ *  yet when the opposite was sent may have withdrawn it. */
+void bt_core_sleep_stats(const bt_core_t *core, bt_instance_t *worker,
+                         uint32_t duty);
 /** Repeats the order to workers that could not be woken. */
 void bt_core_sleep_tick(bt_core_t *core, uint64_t now_us);
 /** Takes a worker's word that its prefix cache is empty. */

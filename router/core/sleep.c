@@ -40,11 +40,11 @@ static void follow(const bt_core_t *core, bt_instance_t *worker,
     const bool is_asleep = bt_instance_is_asleep(worker);
 
     worker->failed_us = 0;
-    worker->is_away = is_asleep || core->sleep.is_asleep;
+    worker->is_away = is_asleep || core->sleep.is_asleep || (worker->told != 0);
     if (worker->is_away) {
         bt_core_worker_drains(core, worker);
     }
-    if (is_asleep == core->sleep.is_asleep) {
+    if (bt_core_sleep_is_obeyed(core, worker)) {
         return;
     }
     if ((worker->hello.flags & BT_HELLO_SLEEPS) == 0) {
@@ -84,6 +84,20 @@ void bt_core_set_sleep(bt_core_t *core, uint64_t number, uint64_t now_us)
     if (!is_asleep) {
         bt_core_release(core, BT_CORE_HOLD_SLEEP, now_us);
     }
+}
+
+void bt_core_sleep_stats(const bt_core_t *core, bt_instance_t *worker,
+                         uint32_t duty)
+{
+    const bool is_asleep = bt_instance_is_asleep(worker);
+
+    if ((worker->told == 0) || (is_asleep != core->sleep.is_asleep) ||
+        (!is_asleep && (duty != BT_ADMIN_STATE_ON))) {
+        return; /* it is to become another instance */
+    }
+    BT_LOG_INFO("worker %s stays as it is", worker->hello.name);
+    worker->told = 0;
+    worker->is_away = is_asleep;
 }
 
 /* Workers are expected once, whatever instance they come back as. */

@@ -282,6 +282,7 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
     update_progress(core, worker, now_us);
     bt_core_limit_seats(core, worker, now_us);
     bt_core_count_others(worker);
+    bt_core_sleep_stats(core, worker, stats->duty);
     if (apply_duty(core, worker, stats->duty) && !changed) {
         bt_gen_dispatch_waiting(core, now_us);
     }

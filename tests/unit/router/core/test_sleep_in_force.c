@@ -184,6 +184,51 @@ static void router_that_is_restarted_learns_what_was_ordered(void **state)
     bt_core_destroy(w->core);
 }
 
+static void say_duty(world_t *w, bt_instance_t *worker, bt_admin_state_t duty)
+{
+    bt_msg_t stats = {
+        .type = BT_MSG_STATS,
+        .u.stats = {.roles = BT_ROLE_DECODE, .duty = (uint32_t)duty}};
+
+    say(w, worker, &stats);
+}
+
+/* Jobs of another router may keep it from sleeping for long. */
+static void order_that_is_not_carried_out_yet_is_withdrawn(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *d;
+
+    (void)state;
+    start(w, 10);
+    d = join_awake(w, "decode-0", BT_ROLE_DECODE);
+    bt_core_set_sleep(w->core, 5, w->now);
+    say_duty(w, d, BT_ADMIN_STATE_ON); /* sent before it had the order */
+    assert_false(bt_core_sleep_is_obeyed(w->core, d));
+    bt_core_set_sleep(w->core, 6, w->now);
+    check_ordered(w, d, 6, 0);
+    say_duty(w, d, BT_ADMIN_STATE_OFF);
+    assert_false(bt_core_sleep_is_obeyed(w->core, d));
+    assert_int_equal(d->sched.health, BT_SCHED_DRAINING);
+    say_duty(w, d, BT_ADMIN_STATE_ON);
+    assert_true(bt_core_sleep_is_obeyed(w->core, d));
+    assert_int_equal(d->sched.health, BT_SCHED_UP);
+
+    bt_core_set_sleep(w->core, 7, w->now); /* has it: comes as a sleeper */
+    bt_core_set_sleep(w->core, 8, w->now);
+    bt_core_worker_down(w->core, d, "it sleeps", w->now);
+    d = join_asleep(w, "decode-0", BT_ROLE_DECODE, 7);
+    check_ordered(w, d, 8, 0);
+
+    bt_core_set_sleep(w->core, 9, w->now); /* and the other way round */
+    check_ordered(w, d, 9, 1);
+    assert_false(bt_core_sleep_is_obeyed(w->core, d));
+    say_duty(w, d, BT_ADMIN_STATE_OFF);
+    assert_true(bt_core_sleep_is_obeyed(w->core, d));
+    assert_true(d->is_away);
+    bt_core_destroy(w->core);
+}
+
 static void workers_on_their_way_are_expected_once(void **state)
 {
     world_t *w = &world;
@@ -255,6 +300,7 @@ int main(void)
         BT_TEST(larger_order_of_another_router_counts),
         BT_TEST(worker_that_could_not_be_woken_is_told_again),
         BT_TEST(router_that_is_restarted_learns_what_was_ordered),
+        BT_TEST(order_that_is_not_carried_out_yet_is_withdrawn),
         BT_TEST(workers_on_their_way_are_expected_once),
         BT_TEST(caches_are_reset_where_there_are_some),
     };

@@ -292,6 +292,43 @@ static void wake_of_a_restarted_router_is_for_workers_that_link_later(void **s)
     stop(w);
 }
 
+static void say_duty(world_t *w, bt_instance_t *worker, bt_admin_state_t duty)
+{
+    bt_msg_t msg = {
+        .type = BT_MSG_STATS,
+        .u.stats = {.roles = worker->roles, .duty = (uint32_t)duty}};
+
+    assert_int_equal(bt_core_message(w->core, worker, &msg, bt_now_us()),
+                     BT_OK);
+}
+
+static void wake_reaches_workers_that_have_not_slept_yet(void **state)
+{
+    static bt_exchange_t put, wake;
+    world_t *w = &world;
+    uint64_t order;
+
+    (void)state;
+    start_with(w);
+    ask(w, &put, "/sleep", "");
+    tick(w);
+    order = bt_core_sleep(w->core)->order;
+    w->n_sent = 0;
+    ask(w, &wake, "/wake_up", "");
+    assert_int_equal(count(w, BT_MSG_SLEEP), 2);
+    tick(w);
+    assert_int_equal(wake.n_ends, 0);
+    say_duty(w, w->p, BT_ADMIN_STATE_ON); /* it has withdrawn the first */
+    tick(w);
+    assert_int_equal(wake.n_ends, 0);
+    come(w, leave(w, w->d), order, true, &w->d); /* it was too late there */
+    follow(w, &w->d, false);
+    tick(w);
+    assert_int_equal(wake.status, 200);
+    has(&wake, "\"num_workers\":2,\"num_missing_workers\":0");
+    stop(w);
+}
+
 static void empty(world_t *w, bt_instance_t *worker, uint32_t n_blocks)
 {
     bt_msg_t msg = {.type = BT_MSG_CACHE_IS_EMPTY,
@@ -375,6 +412,7 @@ int main(void)
         BT_TEST(requests_are_aborted_by_default),
         BT_TEST(worker_that_could_not_be_woken_is_named),
         BT_TEST(workers_that_fall_asleep_are_waited_for_by_a_wake),
+        BT_TEST(wake_reaches_workers_that_have_not_slept_yet),
         BT_TEST(workers_that_load_are_waited_for_by_a_sleep),
         BT_TEST(wake_of_a_restarted_router_is_for_workers_that_link_later),
         BT_TEST(reset_is_answered_when_all_caches_are_empty),
