@@ -48,8 +48,13 @@ void bt_sleep_go(bt_worker_sleep_t *sleep)
 
 bt_status_t bt_sleep_opened(const bt_worker_t *w, const bt_gguf_t *gguf)
 {
+    const bool is_with_others =
+        (w->sleep.hello.weights.update != 0) && (w->weights.now.update == 0);
+    const bt_hash128_t before =
+        is_with_others ? w->weights.base : w->sleep.hello.model;
+
     if (!w->sleep.is_waking ||
-        bt_hash128_equal(bt_gguf_identity(gguf), w->sleep.hello.model)) {
+        bt_hash128_equal(bt_gguf_identity(gguf), before)) {
         return BT_OK;
     }
     BT_LOG_ERROR("model %s is not the one of before the sleep",
@@ -63,6 +68,9 @@ bool bt_sleep_failed(bt_worker_t *w, bt_status_t status)
 
     if (!sleep->is_waking || (status == BT_ERR_CANCELED)) {
         return false;
+    }
+    if ((status != BT_ERR_NO_MEMORY) && bt_weights_failed(w, status)) {
+        return true;
     }
     BT_LOG_ERROR("cannot be woken (%s): asleep again", bt_status_str(status));
     sleep->is_due = true;

@@ -51,10 +51,13 @@ void bt_sleep_on_order(bt_worker_t *w, const bt_msg_sleep_t *order);
 /** Makes the state of a worker that is started anew that of its order. */
 void bt_sleep_go(bt_worker_sleep_t *sleep);
 /** Checks the file that a woken worker has opened.
- *  @retval BT_ERR_MISMATCH  it is not the one of before the sleep; logged */
+ *  @retval BT_ERR_MISMATCH  it is not the one of before the sleep, or, instead
+ *    of that of replaced weights, the one of --model; logged */
 BT_MUST_CHECK bt_status_t bt_sleep_opened(const bt_worker_t *w,
                                           const bt_gguf_t *gguf);
-/** Records that a worker could not be woken: it is to sleep again.
+/** Records that a worker could not be woken: it is to sleep again, or, where it
+ *  was not for want of memory, to wake with the weights of --model instead of
+ *  replaced ones (bt_weights_failed()), which other weights can replace.
  *  @return false: it was not being woken, or was stopped */
 BT_MUST_CHECK bool bt_sleep_failed(bt_worker_t *w, bt_status_t status);
 /** Encodes the HELLO of a worker that sleeps. @retval any of

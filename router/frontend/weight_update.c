@@ -105,6 +105,13 @@ static void go_to(bt_weight_update_t *update, state_t state, uint64_t now_us)
     update->since_us = now_us;
 }
 
+/* True for a worker that takes no orders but to wake, which it cannot: it loads
+ * the weights in force when it has woken. */
+static bool is_missing(const bt_instance_t *worker)
+{
+    return bt_instance_is_asleep(worker) && (worker->failed_us != 0);
+}
+
 /* Looks at what one worker says of the weights.
  * @return false: they cannot be loaded, and the error is set */
 static bool look(bt_served_t *served, bt_instance_t *worker, bool *waits_p,
@@ -121,6 +128,9 @@ static bool look(bt_served_t *served, bt_instance_t *worker, bool *waits_p,
                          "or is of an older version",
                          name);
         return false;
+    }
+    if (is_missing(worker)) {
+        return true;
     }
     if (worker->asked_update != update->weights.update) {
         bt_core_check_weights(served->core, worker, &update->weights);
@@ -152,16 +162,16 @@ static void check(bt_served_t *served, bt_weight_result_t *result,
     bt_weight_update_t *update = served->weight_update;
     bool waits = false;
 
-    if (bt_list_empty(workers_of(served))) {
-        bt_api_error_set(&result->error, 503, NULL,
-                         "no worker is here that could check the weights");
-        return;
-    }
     update->first[0] = '\0';
     BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, workers_of(served), link) {
         if (!look(served, worker, &waits, &result->error)) {
             return;
         }
+    }
+    if (!waits && (update->first[0] == '\0')) {
+        bt_api_error_set(&result->error, 503, NULL,
+                         "no worker is here that could check the weights");
+        return;
     }
     if (!waits) {
         go_to(update, ENDING, now_us);
@@ -201,18 +211,19 @@ static bool wait_for_workers(bt_served_t *served, bt_weight_result_t *result,
     const bt_weight_update_t *update = served->weight_update;
     const uint64_t waited_us = now_us - update->since_us;
     const bt_instance_t *refuses = NULL;
-    uint32_t n = 0, n_refuse = 0;
+    uint32_t n = 0, n_refuse = 0, n_missing = 0;
 
     bt_core_expect_worker(served->core, now_us);
     BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, workers_of(served),
                            link) {
         n += (worker->hello.weights.update >= update->weights.update) ? 1 : 0;
+        n_missing += is_missing(worker) ? 1 : 0;
         if (worker->refused_us != 0) {
             refuses = worker;
             n_refuse++;
         }
     }
-    if ((n + n_refuse >= update->n_told) ||
+    if ((n + n_refuse + n_missing >= update->n_told) ||
         (bt_table_ready(bt_core_table(served->core)) &&
          (waited_us > BT_WEIGHT_MISSING_US))) {
         if (refuses != NULL) {

@@ -92,6 +92,55 @@ static void worker_that_cannot_be_woken_sleeps_and_is_told_again(void **state)
     assert_true(w.sleep.is_due);
 }
 
+static void wake_with(bt_hash128_t model, bt_hash128_t base)
+{
+    start();
+    w.weights.now = (bt_wire_weights_t){4, "step-4", "/w/4"};
+    w.weights.base = base;
+    w.sleep.hello.weights = w.weights.now;
+    w.sleep.hello.model = model;
+    order(5, 1);
+    bt_sleep_go(&w.sleep);
+    order(6, 0);
+    bt_sleep_go(&w.sleep);
+}
+
+/* The file of a step may be removed when the next one is there. */
+static void worker_wakes_with_those_of_its_model_for_lost_weights(void **state)
+{
+    const bt_tiny_model_t tiny = bt_tiny_model_default();
+    const char *path = "/tmp/baton-test-sleep-lost.gguf";
+    bt_gguf_t *gguf = NULL;
+    char why[256];
+
+    (void)state;
+    assert_int_equal(bt_tiny_model_write(&tiny, path), BT_OK);
+    assert_int_equal(bt_gguf_open(path, why, sizeof(why), &gguf), BT_OK);
+    wake_with((bt_hash128_t){1, 2}, bt_gguf_identity(gguf));
+    bt_test_expect_log_lines(3);
+    assert_true(bt_sleep_failed(&w, BT_ERR_NOT_FOUND));
+    assert_false(w.sleep.is_due); /* to start with the model of --model */
+    assert_true(w.weights.are_due);
+    assert_int_equal(w.weights.next.update, 0);
+    assert_int_equal(w.weights.failed_update, 4);
+    w.weights.now = w.weights.next; /* as the start does */
+    w.weights.are_due = false;
+    bt_sleep_go(&w.sleep);
+    assert_true(w.sleep.is_waking);
+    assert_int_equal(bt_sleep_opened(&w, gguf), BT_OK);
+    assert_true(bt_sleep_failed(&w, BT_ERR_NOT_FOUND)); /* nor that */
+    assert_true(w.sleep.is_due);
+    assert_false(w.weights.are_due);
+
+    wake_with((bt_hash128_t){1, 2}, bt_gguf_identity(gguf));
+    assert_true(
+        bt_sleep_failed(&w, BT_ERR_NO_MEMORY)); /* it may be free later */
+    assert_true(w.sleep.is_due);
+    assert_false(w.weights.are_due);
+    bt_gguf_close(gguf);
+    assert_int_equal(remove(path), 0);
+}
+
 static void other_file_does_not_wake_it(void **state)
 {
     const bt_tiny_model_t tiny = bt_tiny_model_default();
@@ -157,6 +206,7 @@ int main(void)
         BT_TEST(largest_number_counts),
         BT_TEST(worker_that_cannot_sleep_ignores_it),
         BT_TEST(worker_that_cannot_be_woken_sleeps_and_is_told_again),
+        BT_TEST(worker_wakes_with_those_of_its_model_for_lost_weights),
         BT_TEST(other_file_does_not_wake_it),
         BT_TEST(hello_of_a_sleeper_is_that_of_before_with_its_number),
     };

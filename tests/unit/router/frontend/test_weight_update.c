@@ -158,6 +158,54 @@ static void worker_that_cannot_load_them_after_all_is_named(void **state)
     stop(w);
 }
 
+/* The worker goes, and comes back asleep with the order in force: it could not
+ * be woken. */
+static void cannot_wake(world_t *w, bt_instance_t **worker_p)
+{
+    bt_msg_hello_t hello = (*worker_p)->hello;
+    char why[BT_TABLE_WHY_BYTES];
+
+    bt_core_worker_down(w->core, *worker_p, "it cannot", bt_now_us());
+    hello.flags |= BT_HELLO_SLEEPS | BT_HELLO_ASLEEP;
+    hello.sleep_order = 2;
+    hello.instance += 100;
+    hello.ranks = NULL;
+    hello.n_ranks = 0;
+    assert_int_equal(
+        bt_core_worker_up(w->core, &hello, NULL, bt_now_us(), why, worker_p),
+        BT_OK);
+}
+
+static void worker_that_cannot_be_woken_is_missing(void **state)
+{
+    static bt_exchange_t update, none;
+    world_t *w = &world;
+
+    (void)state;
+    start_with(w);
+    bt_test_expect_log_lines(5); /* they are lost and cannot be woken; 503 */
+    cannot_wake(w, &w->d);
+    w->n_sent = 0;
+    post(w, &update, PATH, BODY);
+    tick(w);
+    assert_int_equal(count(w, BT_MSG_WEIGHTS), 1);
+    check_says(w, w->p, BT_OK, "", model_1);
+    tick(w);
+    tick(w);
+    assert_string_equal(bt_core_weights(w->core)->version, "step-1");
+    reload(w, &w->p);
+    tick(w);
+    assert_int_equal(update.status, 200);
+    has(&update, "\"num_workers\":1,\"num_missing_workers\":1");
+
+    cannot_wake(w, &w->p);
+    post(w, &none, PATH, BODY);
+    tick(w);
+    assert_int_equal(none.status, 503);
+    has(&none, "no worker is here that could check the weights");
+    stop(w);
+}
+
 static void requests_are_ended_on_demand(void **state)
 {
     static bt_exchange_t first, update;
@@ -203,6 +251,7 @@ int main(void)
         BT_TEST(weights_are_replaced_when_requests_have_ended),
         BT_TEST(refusal_of_one_worker_changes_nothing),
         BT_TEST(worker_that_cannot_load_them_after_all_is_named),
+        BT_TEST(worker_that_cannot_be_woken_is_missing),
         BT_TEST(requests_are_ended_on_demand),
         BT_TEST(requests_are_refused_without_the_option),
     };
