@@ -152,13 +152,27 @@ static void order_again(const bt_core_t *core, bt_instance_t *worker)
     }
 }
 
+/* True while workers are on their way back from a sleep. */
+static bool are_expected(const bt_core_t *core, uint64_t now_us)
+{
+    bool any = core->sleep.n_between > 0;
+
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &core->table.workers,
+                           link) {
+        any = any || (worker->told != 0);
+    }
+    return any && (now_us - core->sleep.since_us < BT_SLEEP_WAKE_US);
+}
+
 void bt_core_sleep_tick(bt_core_t *core, uint64_t now_us)
 {
     if (now_us - core->sleep.left_us >= BT_SLEEP_WAKE_US) {
         core->sleep.n_between = 0; /* what has not come back is lost */
     }
-    if (core->sleep.is_asleep) {
+    if (core->sleep.is_asleep || are_expected(core, now_us)) {
         core->expected_us = now_us; /* what waits does so for its workers */
+    }
+    if (core->sleep.is_asleep) {
         return;
     }
     BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {

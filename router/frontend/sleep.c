@@ -369,12 +369,6 @@ void bt_router_sleep_tick(bt_frontend_t *front, uint64_t now_us)
                            &front->sleep.waiters, link) {
         bt_sleep_result_t result = {0};
 
-        if (waiter->wish == BT_SLEEP_WISH_WAKE) {
-            BT_REGISTRY_FOR_EACH(served, &front->models)
-            {
-                bt_core_expect_worker(served->core, now_us);
-            }
-        }
         if (is_over(front, waiter, now_us, &result)) {
             tell(waiter, &result);
         }

@@ -329,6 +329,33 @@ static void wake_reaches_workers_that_have_not_slept_yet(void **state)
     stop(w);
 }
 
+static void requests_wait_for_workers_that_wake_for_nobody(void **state)
+{
+    static bt_exchange_t put, wake, held;
+    world_t *w = &world;
+    bt_msg_hello_t p;
+
+    (void)state;
+    start_with(w);
+    ask(w, &put, "/sleep", "");
+    tick(w);
+    follow(w, &w->p, true);
+    follow(w, &w->d, true);
+    post(w, &held, COMPLETIONS, "{\"prompt\":\"Hi\",\"max_tokens\":3}");
+    ask(w, &wake, "/wake_up", "");
+    p = leave(w, w->p);
+    bt_door_gone(&w->door, &wake);
+    bt_frontend_tick(&w->front,
+                     bt_now_us() + 2000ull * w->config.worker_wait_ms);
+    assert_int_equal(held.n_ends, 0);
+    w->n_sent = 0;
+    come(w, p, bt_core_sleep(w->core)->order, false, &w->p);
+    follow(w, &w->d, false);
+    answer(w, 0, "now", BT_FINISH_LENGTH);
+    assert_int_equal(held.status, 200);
+    stop(w);
+}
+
 static void empty(world_t *w, bt_instance_t *worker, uint32_t n_blocks)
 {
     bt_msg_t msg = {.type = BT_MSG_CACHE_IS_EMPTY,
@@ -413,6 +440,7 @@ int main(void)
         BT_TEST(worker_that_could_not_be_woken_is_named),
         BT_TEST(workers_that_fall_asleep_are_waited_for_by_a_wake),
         BT_TEST(wake_reaches_workers_that_have_not_slept_yet),
+        BT_TEST(requests_wait_for_workers_that_wake_for_nobody),
         BT_TEST(workers_that_load_are_waited_for_by_a_sleep),
         BT_TEST(wake_of_a_restarted_router_is_for_workers_that_link_later),
         BT_TEST(reset_is_answered_when_all_caches_are_empty),
