@@ -122,7 +122,10 @@ static void wait_for_requests(bt_frontend_t *front, uint64_t now_us)
 
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
-        if (bt_core_n_begun(served->core) > 0) {
+        /* Where another router's order is in force already, generations of
+         * before it that wait for workers end after the sleep. */
+        if (!bt_core_sleep(served->core)->is_asleep &&
+            (bt_core_n_begun(served->core) > 0)) {
             return;
         }
     }

@@ -356,6 +356,38 @@ static void requests_wait_for_workers_that_wake_for_nobody(void **state)
     stop(w);
 }
 
+static void sleep_of_another_router_is_enough(void **state)
+{
+    static bt_exchange_t put, wake, first;
+    world_t *w = &world;
+    bt_msg_hello_t p, d;
+
+    (void)state;
+    start_with(w);
+    bt_test_expect_log_lines(2); /* they go without an order from here */
+    p = leave(w, w->p);
+    d = leave(w, w->d);
+    post(w, &first, COMPLETIONS, "{\"prompt\":\"Hi\",\"max_tokens\":3}");
+    come(w, p, 1001, true, &w->p);
+    come(w, d, 1001, true, &w->d);
+    is_sleeping(w, "{\"is_sleeping\":true}");
+    ask(w, &put, "/sleep", "mode=wait");
+    tick(w);
+    tick(w);
+    assert_int_equal(put.status, 200);
+    has(&put, "\"num_workers\":2,\"num_missing_workers\":0");
+    assert_int_equal(first.n_ends, 0);
+    ask(w, &wake, "/wake_up", "");
+    w->n_sent = 0;
+    follow(w, &w->p, false);
+    follow(w, &w->d, false);
+    answer(w, 0, "now", BT_FINISH_LENGTH);
+    assert_int_equal(first.status, 200);
+    tick(w);
+    assert_int_equal(wake.status, 200);
+    stop(w);
+}
+
 static void empty(world_t *w, bt_instance_t *worker, uint32_t n_blocks)
 {
     bt_msg_t msg = {.type = BT_MSG_CACHE_IS_EMPTY,
@@ -441,6 +473,7 @@ int main(void)
         BT_TEST(workers_that_fall_asleep_are_waited_for_by_a_wake),
         BT_TEST(wake_reaches_workers_that_have_not_slept_yet),
         BT_TEST(requests_wait_for_workers_that_wake_for_nobody),
+        BT_TEST(sleep_of_another_router_is_enough),
         BT_TEST(workers_that_load_are_waited_for_by_a_sleep),
         BT_TEST(wake_of_a_restarted_router_is_for_workers_that_link_later),
         BT_TEST(reset_is_answered_when_all_caches_are_empty),
