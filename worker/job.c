@@ -401,6 +401,7 @@ static void fill_job(const bt_worker_t *w, bt_job_t *job,
     bt_list_init(&job->in_fanout);
     job->from = from;
     job->key = msg->key;
+    job->cache_epoch = w->cache_epoch;
     job->kind = msg->kind;
     job->peer = msg->peer;
     job->n_tokens = msg->n_tokens;
@@ -589,7 +590,9 @@ void bt_job_hold_known(bt_worker_t *w, bt_job_t *job)
 
     BT_ASSERT(!job->has_blocks);
     job->n_reused = 0;
-    job->cache_epoch = w->cache_epoch;
+    if (job->claim.want != BT_SCHED_LEASE) { /* else KV of before may come */
+        job->cache_epoch = w->cache_epoch;
+    }
     if (w->prefix != NULL) {
         job->n_reused = bt_kv_prefix_match(
             w->prefix, job->seq.space, job->seq.tokens,

@@ -101,7 +101,8 @@ typedef struct bt_job {
      *  Queued while the job generates and may grow (worker_priv.h). */
     bt_sched_kv_demand_t grower;
     uint32_t n_reused;    /**< leading spans found in the prefix cache */
-    uint32_t cache_epoch; /**< that of the worker when it looked there */
+    uint32_t cache_epoch; /**< that of the worker when it looked there, or when
+                               the job came, whose KV another worker computes */
     /* Of a preempted job (worker_priv.h). */
     uint32_t n_computed; /**< tokens with KV when the job left the engine */
     uint64_t paused_at_us, paused_us;

@@ -218,6 +218,7 @@ bt_status_t bt_link_post(bt_link_t *link, const void *data, size_t bytes)
         link->n_drains++;
         break;
     case BT_MSG_KV_LINK:
+    case BT_MSG_CACHE_IS_EMPTY:
         break;
     default:
         assert_int_equal(msg.type, BT_MSG_STATS);

@@ -6,6 +6,7 @@
 #include "common/base/status.h"
 #include "decode_worker/decode.h"
 #include "prefill_worker/prefill.h"
+#include "worker/admin.h"
 
 typedef struct arrow {
     unsigned from, event, to;
@@ -274,6 +275,51 @@ static void grant_after_the_end_is_ignored(void **state)
     sim_close();
 }
 
+static bt_decode_phase_t decode_phase_of(const sim_req_t *req)
+{
+    bt_worker_t *w = &sim.nodes[req->d].w;
+
+    BT_LIST_FOR_EACH_ENTRY(const bt_job_t, job, &w->jobs, link) {
+        if (job->key.id == req->key.id) {
+            return ((const bt_decode_job_t *)job)->phase;
+        }
+    }
+    return BT_DECODE_ENDED;
+}
+
+/* B's KV is complete at the prefill worker while B waits for A's blocks at the
+ * decode worker. Both caches are emptied then: B's KV is of before. */
+static void kv_of_before_a_reset_enters_no_cache(void **state)
+{
+    const bt_msg_cache_reset_t order = {.number = 1};
+    sim_req_t *a;
+    sim_req_t *b;
+
+    (void)state;
+    sim_open(1, 64, 8, BT_KVT_PATH_AUTO);
+    a = sim_request_of(0, 0, 1, 16, 12);
+    sim_rounds(4);
+    b = sim_request_of(0, 0, 1, 20, 8);
+    sim_rounds(6);
+    assert_int_equal(decode_phase_of(b), BT_DECODE_QUEUED);
+    for (uint32_t i = 0; i < 2; i++) {
+        bt_worker_t *w = &sim.nodes[i].w;
+
+        bt_admin_cache_reset(w, w->links[0], &order);
+    }
+    sim_settle();
+    sim_check_answered(a);
+    sim_check_answered(b);
+    sim_check_empty();
+    assert_int_equal(bt_kv_prefix_clear(sim.nodes[0].w.prefix), 0);
+    assert_int_equal(bt_kv_prefix_clear(sim.nodes[1].w.prefix), 0);
+
+    (void)sim_request_of(0, 0, 1, 20, 8);
+    sim_settle();
+    assert_true(bt_kv_prefix_clear(sim.nodes[1].w.prefix) > 0); /* of after */
+    sim_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +327,7 @@ int main(void)
         BT_TEST(job_phase_invariants_hold_on_every_path),
         BT_TEST(grant_counts_once_in_any_phase),
         BT_TEST(grant_after_the_end_is_ignored),
+        BT_TEST(kv_of_before_a_reset_enters_no_cache),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
