@@ -119,6 +119,14 @@ bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
                  hello->tokens_per_block, hello->context_tokens);
         return BT_ERR_MISMATCH;
     }
+    if ((hello->sleep_order > BT_TABLE_MAX_NUMBER) ||
+        (hello->weights.update > BT_TABLE_MAX_NUMBER)) {
+        snprintf(why, BT_TABLE_WHY_BYTES,
+                 "%s names an order to sleep, or a replacement of weights, "
+                 "after which no larger number would be left",
+                 hello->name);
+        return BT_ERR_MISMATCH;
+    }
     if (bt_list_empty(&table->workers)) {
         return BT_OK;
     }

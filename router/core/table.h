@@ -26,6 +26,10 @@
 #define BT_TABLE_WHY_BYTES 384
 #define BT_TABLE_MAX_AVOID 4
 #define BT_TABLE_MAX_CUTS  64
+#define BT_TABLE_MAX_NUMBER                                                  \
+    (UINT64_MAX / 2) /**< largest number of an order that a worker may have: \
+                          later ones have to be larger; microseconds of UNIX \
+                          time stay below for 290 000 years */
 
 /** KV blocks that sequences need at a worker, from its HELLO. A span is the
  *  tokens of one block. A span takes several blocks where layers are in groups

@@ -169,6 +169,13 @@ static void differing_worker_is_refused_by_name(void **state)
     hello = hello_of("decode-1", BT_ROLE_DECODE);
     hello.max_batch = 0;
     refused(&table, &hello, "0 seats");
+    hello = hello_of("decode-1", BT_ROLE_DECODE);
+    hello.sleep_order = UINT64_MAX / 2 + 1;
+    refused(&table, &hello, "no larger number would be left");
+    hello = hello_of("decode-1", BT_ROLE_DECODE);
+    hello.weights.update = UINT64_MAX;
+    hello.base = hello.model;
+    refused(&table, &hello, "no larger number would be left");
 
     (void)join_new(&table, "prefill-0", BT_ROLE_PREFILL);
     hello = hello_of("decode-1", BT_ROLE_DECODE);
