@@ -198,11 +198,12 @@ void bt_router_sleep_end(bt_frontend_t *front, bt_router_sleep_waiter_t *waiter,
 /* Workers of all models beside what is in force. */
 typedef struct count {
     uint32_t n_told, n_as_ordered, n_present;
-    const bt_instance_t *fails; /* to wake; NULL: none */
-    bool is_ready;              /* each model has workers that serve */
-    bool some_serve;            /* as is_ready, but for models without any */
-    bool is_asleep, is_awake;   /* is in force for all models */
-    uint64_t since_us;          /* when the last order came */
+    const bt_instance_t *fails;   /* to wake; NULL: none */
+    const bt_instance_t *refuses; /* the weights in force; NULL: none */
+    bool is_ready;                /* each model has workers that serve */
+    bool some_serve;              /* as is_ready, but for models without any */
+    bool is_asleep, is_awake;     /* is in force for all models */
+    uint64_t since_us;            /* when the last order came */
 } count_t;
 
 static count_t count(const bt_frontend_t *front)
@@ -230,6 +231,9 @@ static count_t count(const bt_frontend_t *front)
                 bt_core_sleep_is_obeyed(served->core, worker) ? 1 : 0;
             if (worker->failed_us != 0) {
                 c.fails = worker;
+            }
+            if (worker->refused_us != 0) {
+                c.refuses = worker;
             }
         }
     }
@@ -284,6 +288,14 @@ static bool is_awake(const bt_frontend_t *front, uint64_t now_us,
                          "woken, and is told again every 10 s; its log has the "
                          "reason",
                          c.n_as_ordered, c.n_told, c.fails->hello.name);
+        return true;
+    }
+    if (!c.is_ready && (c.refuses != NULL) && (c.n_as_ordered >= c.n_told)) {
+        bt_api_error_set(&result->error, 503, NULL,
+                         "%u of %u workers are awake, and too few serve: "
+                         "worker %s cannot load the weights in force; replace "
+                         "them",
+                         c.n_as_ordered, c.n_told, c.refuses->hello.name);
         return true;
     }
     if ((c.is_ready && (c.n_as_ordered >= c.n_told)) ||

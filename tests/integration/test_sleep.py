@@ -354,6 +354,24 @@ def test_replaced_weights_are_those_of_a_worker_that_wakes():
             check_all(c, "step-2", expected)
 
 
+def test_worker_whose_weights_are_gone_wakes_for_the_next_ones():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        versions = make_models(directory, 2)
+        expected = {version: fresh(path) for version, path in versions.items()}
+        with Cluster(versions["default"], **allowing(directory)) as c:
+            update(c, "step-1.gguf", "step-1")
+            check_all(c, "step-1", expected)
+            sleep(c)
+            os.remove(versions["step-1"])  # as a loop does that keeps the last step alone
+            said = command(c, "/wake_up", 503)
+            assert "cannot load the weights in force; replace them" in str(said), said
+            update(c, "step-2.gguf", "step-2")
+            check_all(c, "step-2", expected)
+            sleep(c)
+            wake(c)
+            check_all(c, "step-2", expected)
+
+
 def test_other_routers_learn_of_sleep_and_of_its_end():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Fleet(small_model(directory)) as fleet:
         one, other = fleet.https[0], fleet.https[1]

@@ -388,6 +388,26 @@ static void sleep_of_another_router_is_enough(void **state)
     stop(w);
 }
 
+static void
+worker_that_wakes_without_the_weights_in_force_is_named(void **state)
+{
+    static bt_exchange_t wake;
+    world_t *w = &world;
+
+    (void)state;
+    start_with(w);
+    w->d->is_stale = true;
+    w->d->sched.health = BT_SCHED_DRAINING;
+    ask(w, &wake, "/wake_up", "");
+    tick(w);
+    assert_int_equal(wake.n_ends, 0); /* it may load them */
+    w->d->refused_us = bt_now_us();
+    tick(w);
+    assert_int_equal(wake.status, 503);
+    has(&wake, "worker decode-0 cannot load the weights in force");
+    stop(w);
+}
+
 static void empty(world_t *w, bt_instance_t *worker, uint32_t n_blocks)
 {
     bt_msg_t msg = {.type = BT_MSG_CACHE_IS_EMPTY,
@@ -474,6 +494,7 @@ int main(void)
         BT_TEST(wake_reaches_workers_that_have_not_slept_yet),
         BT_TEST(requests_wait_for_workers_that_wake_for_nobody),
         BT_TEST(sleep_of_another_router_is_enough),
+        BT_TEST(worker_that_wakes_without_the_weights_in_force_is_named),
         BT_TEST(workers_that_load_are_waited_for_by_a_sleep),
         BT_TEST(wake_of_a_restarted_router_is_for_workers_that_link_later),
         BT_TEST(reset_is_answered_when_all_caches_are_empty),
