@@ -514,11 +514,8 @@ static void finish(bt_batch_t *b, uint64_t now_us)
     bt_batch_begin_files(b, now_us);
 }
 
-void bt_batch_look(bt_batch_t *b, uint64_t now_us)
+static void do_what_is_due(bt_batch_t *b, uint64_t now_us)
 {
-    if (b->has_job || bt_batch_has_ended(b)) {
-        return;
-    }
     if ((b->status != BT_BATCH_IN_PROGRESS) && (now_us < b->wait_until_us)) {
         return;
     }
@@ -540,6 +537,18 @@ void bt_batch_look(bt_batch_t *b, uint64_t now_us)
     default:
         finish(b, now_us);
         break;
+    }
+}
+
+void bt_batch_look(bt_batch_t *b, uint64_t now_us)
+{
+    if (b->has_job || bt_batch_has_ended(b)) {
+        return;
+    }
+    do_what_is_due(b, now_us);
+    if (!b->has_job && (b->n_running == 0) &&
+        (now_us >= b->job_us + BT_BATCH_IDLE_US)) {
+        bt_batch_pause_files(b);
     }
 }
 

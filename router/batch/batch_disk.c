@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
@@ -36,6 +37,7 @@ static void job_done(bt_pool_job_t *job)
         b->job_status = BT_ERR_CANCELED;
     }
     b->goes_on = false;
+    b->job_us = bt_now_us();
     b->next(b);
 }
 
@@ -114,6 +116,13 @@ void bt_batch_close_files(bt_batch_t *b)
     b->journal = NULL;
 }
 
+void bt_batch_pause_files(bt_batch_t *b)
+{
+    bt_batch_input_pause(b);
+    bt_store_journal_close(b->journal);
+    b->journal = NULL;
+}
+
 /* ---- work ---- */
 
 /* Makes a line that is to run. @param [out] line_p  NULL: it has a result */
@@ -171,6 +180,7 @@ static bt_status_t read_lines(bt_batch_t *b)
 
         status = bt_batch_input_next(b, &text);
         if (status == BT_ERR_NOT_FOUND) {
+            bt_batch_input_close(b);
             b->is_read = true;
             return (b->next_index == b->n_lines) ? BT_OK : BT_ERR_CORRUPT;
         }
@@ -189,8 +199,11 @@ static bt_status_t read_lines(bt_batch_t *b)
 static void run_work(bt_pool_job_t *job)
 {
     bt_batch_t *b = batch_of(job);
-    bt_status_t status = bt_batch_append_state(b);
+    bt_status_t status = BT_OK;
 
+    if ((b->state_text.len > 0) || !bt_list_empty(&b->saving)) {
+        status = bt_batch_append_state(b);
+    }
     BT_LIST_FOR_EACH_ENTRY(bt_batch_result_t, result, &b->saving, link) {
         if (status == BT_OK) {
             status = bt_store_journal_append(b->journal, result->record.data,
@@ -269,8 +282,7 @@ bt_status_t bt_batch_load(bt_batch_t *b)
         b->n_ok = n_ok;
         b->n_failed = n_failed;
     }
-    if ((status != BT_OK) || bt_batch_has_ended(b)) {
-        bt_batch_close_files(b);
-    }
+    bt_batch_close_files(
+        b); /* many may wait: each opens it with its next job */
     return status;
 }

@@ -6,7 +6,7 @@
 #include "common/base/text.h"
 #include "router/batch/batch_priv.h"
 
-void bt_batch_input_close(bt_batch_t *b)
+static void close_reader(bt_batch_t *b)
 {
     bt_store_reader_close(b->reader);
     b->reader = NULL;
@@ -14,9 +14,47 @@ void bt_batch_input_close(bt_batch_t *b)
     b->chunk_bytes = 0;
 }
 
+void bt_batch_input_close(bt_batch_t *b)
+{
+    close_reader(b);
+    b->paused_at = 0;
+}
+
+void bt_batch_input_pause(bt_batch_t *b)
+{
+    if (b->reader != NULL) {
+        close_reader(b);
+        b->paused_at = b->input_at;
+    }
+}
+
+/* Goes to where the input was paused. */
+static bt_status_t go_on(bt_batch_t *b)
+{
+    const uint64_t skipped = b->paused_at % BT_STORE_CHUNK_BYTES;
+    const void *data;
+    bt_status_t status = BT_OK;
+
+    bt_store_reader_seek(b->reader, b->paused_at - skipped);
+    if (skipped > 0) {
+        status = bt_store_reader_next(b->reader, &data, &b->chunk_bytes);
+    }
+    if ((status == BT_OK) && (skipped > 0)) {
+        BT_ASSERT(skipped <= b->chunk_bytes); /* of the same object */
+        b->chunk = (const char *)data + skipped;
+        b->chunk_bytes -= (size_t)skipped;
+    }
+    b->input_at = b->paused_at;
+    if (status != BT_OK) {
+        bt_batch_input_close(b);
+    }
+    return status;
+}
+
 bt_status_t bt_batch_input_open(bt_batch_t *b)
 {
     const bt_config_t *config = b->all->front->config;
+    bt_status_t status;
 
     if (b->reader != NULL) {
         return BT_OK;
@@ -24,9 +62,14 @@ bt_status_t bt_batch_input_open(bt_batch_t *b)
     bt_strbuf_init(&b->partial,
                    (size_t)config->max_body_bytes + BT_BATCH_AROUND_BODY);
     b->chunk_bytes = 0;
+    status = bt_store_reader_open(b->all->front->store, b->input, &b->reader);
+    if ((status == BT_OK) && (b->paused_at > 0)) {
+        return go_on(b);
+    }
     b->next_index = b->next_number = 0;
+    b->input_at = 0;
     b->is_read = false;
-    return bt_store_reader_open(b->all->front->store, b->input, &b->reader);
+    return status;
 }
 
 /* Reads a line, with its end; valid until the next call.
@@ -49,6 +92,7 @@ static bt_status_t read_line(bt_batch_t *b, bt_batch_text_t *line)
         b->chunk += n;
         b->chunk_bytes -= n;
         b->slice_bytes += n;
+        b->input_at += n;
         if ((end != NULL) && (b->partial.len == 0) && (n <= most)) {
             line->text = at;
             line->bytes = n;

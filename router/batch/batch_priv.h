@@ -23,6 +23,9 @@
 #define BT_BATCH_SLICE_BYTES ((size_t)1 << 20) /* of a file, for one job */
 #define BT_BATCH_AROUND_BODY ((size_t)8 << 10) /* of a line, at most */
 
+/* Time without lines and jobs after which a batch holds no open files. */
+#define BT_BATCH_IDLE_US 10000000u
+
 /* Tries of a line whose generation workers had, and which failed with 503 or
  * 504: the error of the last one is its answer. */
 #define BT_BATCH_LINE_TRIES 3u
@@ -140,7 +143,8 @@ struct bt_batch {
     /* One job at a time; what it has is its own until it is done. */
     bt_work_t work;
     bool has_job;
-    bool goes_on; /* the job is to be posted again */
+    uint64_t job_us; /* when the last one ended */
+    bool goes_on;    /* the job is to be posted again */
     bt_status_t job_status;
     void (*next)(bt_batch_t *batch);
     bt_store_journal_t *journal; /* NULL: ended */
@@ -149,7 +153,9 @@ struct bt_batch {
     bt_strbuf_t partial;         /* beginning of the next line */
     const char *chunk;           /* rest of what the reader gave */
     size_t chunk_bytes;
-    size_t slice_bytes;      /* read by this job */
+    uint64_t input_at;  /* bytes of the input before it */
+    uint64_t paused_at; /* byte at which it is read on; 0: its first line */
+    size_t slice_bytes; /* read by this job */
     bt_batch_check_t *check; /* owned; NULL: none is under way */
     bt_batch_write_t *write; /* owned; NULL: none is under way */
     uint32_t next_index,
@@ -322,15 +328,19 @@ BT_MUST_CHECK bt_status_t bt_batch_open_journal(bt_batch_t *batch);
 /* Appends state_text, if there is any, to the journal, in a job. @retval as
  * bt_batch_open_journal() */
 BT_MUST_CHECK bt_status_t bt_batch_append_state(bt_batch_t *batch);
-/* Closes reader and journal. */
+/* Closes reader and journal; lines are read from the first one again. */
 void bt_batch_close_files(bt_batch_t *batch);
+/* Closes them while there is nothing to do: they are opened where they were. */
+void bt_batch_pause_files(bt_batch_t *batch);
 
 /* ---- batch_input.c ---- */
 
-/* Opens the input at its first line, unless it is open.
+/* Opens the input at its first line, or where it was paused, unless it is open.
  * @retval BT_ERR_NOT_FOUND, BT_ERR_CORRUPT, BT_ERR_IO, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_batch_input_open(bt_batch_t *batch);
 void bt_batch_input_close(bt_batch_t *batch);
+/* Closes the input between two jobs, and remembers its next line. */
+void bt_batch_input_pause(bt_batch_t *batch);
 /* Reads the next line that is not empty, with its end.
  * @param [out] line  valid until the next call
  * @retval BT_ERR_NOT_FOUND  there are no more

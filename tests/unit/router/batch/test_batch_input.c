@@ -78,6 +78,43 @@ static void line_is_put_together_of_chunks(void **state)
     }
 }
 
+/* Within a chunk, at its end, and within a later one. */
+static void paused_input_goes_on_with_the_next_line(void **state)
+{
+    static const size_t lengths[] = {100, BT_STORE_CHUNK_BYTES - 100,
+                                     3 * BT_STORE_CHUNK_BYTES + 9, 7};
+    static char text[5 * BT_STORE_CHUNK_BYTES];
+    world_t *w = &world;
+    size_t bytes = 0;
+    bt_batch_t *b;
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(lengths); i++) {
+        memset(text + bytes, 'a' + (int)i, lengths[i]);
+        bytes += lengths[i];
+        text[bytes - 1] = '\n';
+    }
+    b = open_batch(w, text);
+    bytes = 0;
+    for (uint32_t i = 0; i < BT_ARRAY_LEN(lengths); i++) {
+        reads(b, text + bytes, lengths[i], false);
+        assert_int_equal(b->next_number, i + 1);
+        bytes += lengths[i];
+        bt_batch_input_pause(b);
+        assert_null(b->reader);
+        bt_batch_input_pause(b);
+        assert_int_equal(bt_batch_input_open(b), BT_OK);
+    }
+    ends(b);
+    bt_batch_input_pause(b);
+    assert_int_equal(bt_batch_input_open(b), BT_OK);
+    ends(b);
+    bt_batch_input_close(b); /* that forgets it */
+    assert_int_equal(bt_batch_input_open(b), BT_OK);
+    reads(b, text, 100, false);
+    close_batch(w);
+}
+
 /* Its rest is skipped: the next line is whole. */
 static void line_that_is_too_long_is_cut(void **state)
 {
@@ -110,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(empty_lines_are_no_lines),
         BT_TEST(line_is_put_together_of_chunks),
+        BT_TEST(paused_input_goes_on_with_the_next_line),
         BT_TEST(line_that_is_too_long_is_cut),
     };
 
