@@ -20,8 +20,8 @@
 #include "router/store/store_priv.h"
 
 #define WHAT "store"
-/* Time between two looks at what other stores have left. */
-#define SWEEP_S 3600u
+/* Longest time between two looks at what other stores have left, in seconds. */
+#define MOST_SWEEP_S 3600u
 /* How often an own folder is made that others have removed. */
 #define OPEN_TRIES 8
 
@@ -437,6 +437,13 @@ static void find_expired(bt_store_t *store, uint64_t now_s)
     }
 }
 
+/* Seconds between two sweeps, and until the first one: as long as an object
+ * lives at most, so that what expires soon goes soon. */
+static uint32_t sweep_period_s(const bt_store_t *store)
+{
+    return (store->ttl_s < MOST_SWEEP_S) ? store->ttl_s : MOST_SWEEP_S;
+}
+
 void bt_store_tick(bt_store_t *store, bt_pool_t *pool, uint64_t now_us)
 {
     const uint64_t now_s = now_us / 1000000;
@@ -450,7 +457,7 @@ void bt_store_tick(bt_store_t *store, bt_pool_t *pool, uint64_t now_us)
     if (bt_store_is_shared(store) && (store->sweep == NULL) &&
         (now_s >= store->sweep_s)) {
         store->sweep = bt_store_sweep_begin(store, now_s);
-        store->sweep_s = now_s + SWEEP_S;
+        store->sweep_s = now_s + sweep_period_s(store);
     }
     store->pool = pool;
     post_removal(store);
@@ -795,7 +802,7 @@ bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
     BT_ASSERT(store->limit_objects <= BT_STORE_MAX_OBJECTS);
     store->last_us = now_us;
     store->look_s = UINT64_MAX;
-    store->sweep_s = now_us / 1000000 + SWEEP_S;
+    store->sweep_s = now_us / 1000000 + sweep_period_s(store);
     bt_list_init(&store->spaces);
     bt_list_init(&store->leaving);
     bt_list_init(&store->evicted);

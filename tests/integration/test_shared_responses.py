@@ -203,7 +203,7 @@ def test_conversations_go_on_behind_one_port():
 
 
 def test_expired_responses_of_a_router_that_is_gone_are_removed():
-    """The hourly look at what others have left begins with a router's start."""
+    """A router looks at what others have left each hour, or as often as responses expire."""
     with tempfile.TemporaryDirectory() as d:
         folder, model = os.path.join(d, "shared"), small_model(d)
         args = ["--response-store-dir", folder, "--response-store-ttl-s", "2"]

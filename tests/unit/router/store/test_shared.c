@@ -299,10 +299,11 @@ static void expired_objects_of_others_are_removed(void **state)
     path_of(&p, "a", "notes", path);
     folder_write(path, "of others");
 
-    /* Not before an hour is over, then those that have expired. */
+    /* Not before a life is over that is shorter than an hour, then those that
+     * have expired. */
     bt_store_tick(p.b.store, pool, START_US);
     wait_for_pool(pool);
-    bt_store_tick(p.b.store, pool, (START_S + 3599) * 1000000);
+    bt_store_tick(p.b.store, pool, (START_S + TTL_S - 1) * 1000000);
     wait_for_pool(pool);
     assert_true(is_there(&p, "a", first) && is_there(&p, "a", second));
     assert_true(is_there(&p, "a", part));
