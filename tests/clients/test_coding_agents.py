@@ -60,6 +60,7 @@ def test_claude_code_runs_a_command_and_answers(_):
         os.mkdir(os.path.join(home, "work"))
         lines = ask("claude", ["-p", QUESTION, "--allowedTools", "Bash", "--output-format", "stream-json", "--verbose"], home,
                     ANTHROPIC_BASE_URL=url(m.cluster), ANTHROPIC_API_KEY="none", ANTHROPIC_MODEL="scripted",
+                    ANTHROPIC_DEFAULT_HAIKU_MODEL="scripted",
                     CLAUDE_CODE_MAX_OUTPUT_TOKENS="400", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1")
         end = lines[-1]
         assert end["type"] == "result" and end["is_error"] is False and end["result"] == RESULT, end

@@ -58,6 +58,7 @@ ACCOUNT = (
     ("docs/CLIENTS.md", "lm_eval run", "tests/clients/test_evaluation.py"),
     ("docs/CLIENTS.md", "cd examples", "tests/clients/test_examples.py"),
     ("docs/CLIENTS.md", "python3 ", "tests/clients/test_examples.py"),
+    ("docs/CLIENTS.md", "export ", "tests/clients/test_coding_agents.py"),
     ("docs/CLIENTS.md", "./baton test clients", GOES_ON + ": it is what runs this"),
     ("docs/CLIENTS.md", "clients/bin/pip", NETWORK),
     ("docs/CLIENTS.md", "BATON_BUILD=", GOES_ON + ": it is what runs this"),
