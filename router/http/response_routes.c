@@ -16,6 +16,7 @@
 #include "router/api/api_stored.h"
 #include "router/http/query.h"
 #include "router/http/routes_priv.h"
+#include "router/http/stored_page.h"
 
 #define MOST_ITEMS    100u /* OpenAI's limit, … */
 #define DEFAULT_ITEMS 20u  /* … and default */
@@ -265,24 +266,16 @@ static bt_status_t read_item_field(const bt_query_t *query,
                                    bt_api_error_t *error)
 {
     const char *value = query->value;
-    uint64_t limit = 0;
+    uint64_t limit = page->limit;
+    bt_status_t status;
 
     if (strcmp(query->name, "limit") == 0) {
-        if (!bt_parse_u64(value, &limit) || (limit < 1) ||
-            (limit > MOST_ITEMS)) {
-            return bt_api_error_invalid(error, "limit",
-                                        "limit must be a number from 1 to %u",
-                                        MOST_ITEMS);
-        }
+        status = bt_page_limit_read(value, MOST_ITEMS, &limit, error);
         page->limit = (uint32_t)limit;
-        return BT_OK;
+        return status;
     }
     if (strcmp(query->name, "order") == 0) {
-        page->is_ascending = strcmp(value, "asc") == 0;
-        return (page->is_ascending || (strcmp(value, "desc") == 0))
-                   ? BT_OK
-                   : bt_api_error_invalid(error, "order",
-                                          "order must be asc or desc");
+        return bt_page_order_read(value, &page->is_ascending, error);
     }
     if (strcmp(query->name, "after") == 0) {
         snprintf(page->after, sizeof(page->after), "%s", value);
@@ -301,16 +294,16 @@ static bt_status_t read_item_field(const bt_query_t *query,
 static bt_status_t read_response_field(const bt_query_t *query,
                                        bt_api_error_t *error)
 {
+    const bool is_stream = strcmp(query->name, "stream") == 0;
+
     if (is_include(query->name) ||
         (strcmp(query->name, "include_obfuscation") == 0) ||
-        ((strcmp(query->name, "stream") == 0) &&
-         (strcmp(query->value, "false") == 0))) {
+        (is_stream && (strcmp(query->value, "false") == 0))) {
         return BT_OK;
     }
-    if ((strcmp(query->name, "stream") == 0) ||
-        (strcmp(query->name, "starting_after") == 0)) {
+    if (is_stream || (strcmp(query->name, "starting_after") == 0)) {
         return bt_api_error_invalid(
-            error, (query->name[2] == 'r') ? "stream" : "starting_after",
+            error, is_stream ? "stream" : "starting_after",
             "%s: a stored response cannot be streamed, only those in the "
             "background can",
             query->name);

@@ -9,26 +9,31 @@
 #include "common/base/text.h"
 #include "router/http/query.h"
 
-static bt_status_t read_limit(const bt_stored_list_t *list, const char *text,
-                              bt_stored_page_t *page, bt_api_error_t *error)
+bt_status_t bt_page_limit_read(const char *value, uint64_t most,
+                               uint64_t *limit_p, bt_api_error_t *error_p)
 {
-    return (bt_parse_u64(text, &page->limit) && (page->limit >= 1) &&
-            (page->limit <= list->most_limit))
-               ? BT_OK
-               : bt_api_error_invalid(
-                     error, "limit",
-                     "limit must be a number from 1 to %" PRIu64,
-                     list->most_limit);
+    uint64_t limit;
+
+    if (!bt_parse_u64(value, &limit) || (limit < 1) || (limit > most)) {
+        return bt_api_error_invalid(error_p, "limit",
+                                    "limit must be a number from 1 to %" PRIu64,
+                                    most);
+    }
+    *limit_p = limit;
+    return BT_OK;
 }
 
-static bt_status_t read_order(const char *text, bt_stored_page_t *page,
-                              bt_api_error_t *error)
+bt_status_t bt_page_order_read(const char *value, bool *is_ascending_p,
+                               bt_api_error_t *error_p)
 {
-    page->is_ascending = strcmp(text, "asc") == 0;
-    return (page->is_ascending || (strcmp(text, "desc") == 0))
-               ? BT_OK
-               : bt_api_error_invalid(error, "order",
-                                      "order must be asc or desc");
+    const bool is_ascending = strcmp(value, "asc") == 0;
+
+    if (!is_ascending && (strcmp(value, "desc") != 0)) {
+        return bt_api_error_invalid(error_p, "order",
+                                    "order must be asc or desc");
+    }
+    *is_ascending_p = is_ascending;
+    return BT_OK;
 }
 
 static bt_status_t read_field(const bt_http_request_t *r,
@@ -39,7 +44,7 @@ static bt_status_t read_field(const bt_http_request_t *r,
     const char *name = query->name, *value = query->value;
 
     if (strcmp(name, "limit") == 0) {
-        return read_limit(list, value, page, error);
+        return bt_page_limit_read(value, list->most_limit, &page->limit, error);
     }
     if (strcmp(name, "after") == 0) {
         page->after = bt_store_find(r->door->front->store, list->kind,
@@ -52,7 +57,7 @@ static bt_status_t read_field(const bt_http_request_t *r,
         return BT_OK;
     }
     if (list->has_order && (strcmp(name, "order") == 0)) {
-        return read_order(value, page, error);
+        return bt_page_order_read(value, &page->is_ascending, error);
     }
     if (list->has_purpose && (strcmp(name, "purpose") == 0)) {
         snprintf(page->purpose, sizeof(page->purpose), "%.31s", value);

@@ -28,6 +28,17 @@ typedef struct bt_stored_list {
 
 #define BT_STORED_PURPOSE_BYTES 32
 
+/** Reads the parameter `limit`, from 1 to @a most.
+ *  @retval BT_ERR_INVALID_PARAM  error_p is filled */
+BT_MUST_CHECK bt_status_t bt_page_limit_read(const char *value, uint64_t most,
+                                             uint64_t *limit_p,
+                                             bt_api_error_t *error_p);
+/** Reads the parameter `order`, asc or desc.
+ *  @retval BT_ERR_INVALID_PARAM  error_p is filled */
+BT_MUST_CHECK bt_status_t bt_page_order_read(const char *value,
+                                             bool *is_ascending_p,
+                                             bt_api_error_t *error_p);
+
 /** Page that a request asks for. */
 typedef struct bt_stored_page {
     bt_stored_t *after; /**< borrowed; NULL: from the beginning */
