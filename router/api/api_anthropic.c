@@ -649,17 +649,12 @@ bt_status_t bt_api_read_anthropic_tools(bt_api_parse_t *parse,
 {
     const uint32_t n = bt_json_size(value, BT_JSON_ARRAY);
     const bt_json_node_t *tool = bt_json_first(value);
-    bt_status_t status = BT_OK;
+    bt_status_t status = bt_api_check_tool_list(parse, field, value);
     bt_strbuf_t text;
     bt_json_t json;
 
-    if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
-        return bt_api_refuse_kind(parse, field->name, "a list", value);
-    }
-    if (n > BT_API_MAX_TOOLS) {
-        return bt_api_refuse(parse, field->name,
-                             "%s has %u entries, at most %d are allowed",
-                             field->name, n, BT_API_MAX_TOOLS);
+    if (status != BT_OK) {
+        return status;
     }
     bt_strbuf_init(&text, JSON_LIMIT);
     bt_json_init(&json, &text);

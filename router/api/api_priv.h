@@ -251,6 +251,8 @@ void bt_api_messages_fini(bt_api_request_t *request);
 /* ---- api_tools.c ---- */
 
 bt_api_read_t bt_api_read_tools, bt_api_read_tool_choice;
+/** Checks that a field is a list of at most BT_API_MAX_TOOLS entries. */
+bt_api_read_t bt_api_check_tool_list;
 /** Adds the name of a tool. */
 BT_MUST_CHECK bt_status_t bt_api_add_tool_name(bt_api_parse_t *parse,
                                                const char *name, size_t n);

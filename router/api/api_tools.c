@@ -129,13 +129,11 @@ static bt_status_t check_tool(bt_api_parse_t *parse, size_t index,
     return add_function(parse, index, tool);
 }
 
-bt_status_t bt_api_read_tools(bt_api_parse_t *parse,
-                              const bt_api_field_t *field,
-                              const bt_json_node_t *value)
+bt_status_t bt_api_check_tool_list(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const bt_json_node_t *value)
 {
     const uint32_t n = bt_json_size(value, BT_JSON_ARRAY);
-    const bt_json_node_t *tool = bt_json_first(value);
-    bt_status_t status = BT_OK;
 
     if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
         return bt_api_refuse_kind(parse, field->name, "a list", value);
@@ -145,6 +143,17 @@ bt_status_t bt_api_read_tools(bt_api_parse_t *parse,
                              "%s has %u entries, at most %d are allowed",
                              field->name, n, BT_API_MAX_TOOLS);
     }
+    return BT_OK;
+}
+
+bt_status_t bt_api_read_tools(bt_api_parse_t *parse,
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value)
+{
+    const uint32_t n = bt_json_size(value, BT_JSON_ARRAY);
+    const bt_json_node_t *tool = bt_json_first(value);
+    bt_status_t status = bt_api_check_tool_list(parse, field, value);
+
     for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
         status = check_tool(parse, i, tool);
         tool = bt_json_next(parse->doc, tool);
