@@ -2,9 +2,9 @@
 /* Lines as requests: a door without a connection.
  *
  *     ready ─▶ request ─┬─▶ answer, error ─▶ results
- *       ▲               └─▶ 429, 503, 504: the line is ready again, later;
- *       └───────────────────┘   after some that workers had (is_over()):
- * results
+ *       ▲               │                       ▲
+ *       │               └─▶ 429, 503, 504 ──────┘ at the third try that
+ *       └──── later ─────────────┘                workers had (is_over())
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All batches. A space with batches that have not ended is their owner. Owners
- * take turns, and so do the batches of one:
+ * take turns, and so do the batches of one. The next line is of the first
+ * batch, of the first owner, that has a line ready; then that batch is the last
+ * of its owner, and that owner the last of all:
  *
- *     owners   a ─▶ b ─▶ c      the next line is one of a's first batch that
- * has │    │    │      a line ready; then a is behind c, and that batch a1   b1
- * c1     behind a3 a2        c2 a3
+ *     a: a1 a2 a3      a line of a1      b: b1
+ *     b: b1            ───────────▶      c: c1 c2
+ *     c: c1 c2                           a: a2 a3 a1
  */
 #include <stdio.h>
 #include <string.h>
