@@ -19,8 +19,8 @@
 #define BT_JSON_TYPE       "application/json"
 
 typedef struct bt_unpack bt_unpack_t;
-typedef struct bt_keeping bt_keeping_t;   /**< response_keep.c */
-typedef struct bt_download bt_download_t; /**< file_download.c */
+typedef struct bt_response_save bt_response_save_t; /**< response_save.c */
+typedef struct bt_download bt_download_t;           /**< file_download.c */
 
 /** Begins what a request asks for once its body is complete.
  *  @param [in,out] body  taken over */
@@ -53,11 +53,11 @@ struct bt_http_request {
     bool waits_for_sleep; /**< waits for what it asked of the workers (sleep.h)
                            */
     bt_http_begin_t begin;
-    bt_unpack_t *unpack;       /**< body at the pool; or NULL */
-    bt_answer_t *answer;       /**< answer at the pool; or NULL */
-    bt_keeping_t *keeping;     /**< response that is being stored; or NULL */
-    bt_download_t *download;   /**< file that is being sent; or NULL */
-    bt_request_job_t *reading; /**< stored response that is read; or NULL */
+    bt_unpack_t *unpack;        /**< body at the pool; or NULL */
+    bt_answer_t *answer;        /**< answer at the pool; or NULL */
+    bt_response_save_t *saving; /**< response that is being stored; or NULL */
+    bt_download_t *download;    /**< file that is being sent; or NULL */
+    bt_request_job_t *reading;  /**< stored response that is read; or NULL */
     /** Client address for the access log; unused without one. */
     char client[BT_HTTP_CLIENT_BYTES];
     char id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id of the answer */
@@ -124,23 +124,23 @@ void bt_door_turn(void *door);
 void bt_door_format_error(void *door, const char *path, int status,
                           const char *message, bt_strbuf_t *out);
 
-/* ---- response_keep.c: a response is stored before its end is sent ---- */
+/* ---- response_save.c: a response is stored before its end is sent ---- */
 
 /** Stores a whole response, then answers with it.
  *  @return false: no memory; nothing was done */
-bool bt_keeping_begin(bt_http_request_t *r, bt_row_t *row,
-                      const bt_api_choice_t *choice,
-                      const bt_api_usage_t *usage);
+bool bt_response_save_begin(bt_http_request_t *r, bt_row_t *row,
+                            const bt_api_choice_t *choice,
+                            const bt_api_usage_t *usage);
 /** Holds back the last events of a stream, in which r->events has the place of
  *  the response.
  *  @param [in,out] last  taken over on success
  *  @return false: there is no room to store it; nothing was done */
-bool bt_keeping_hold(bt_http_request_t *r, const bt_row_t *row,
-                     bt_strbuf_t *last);
+bool bt_response_save_hold(bt_http_request_t *r, const bt_row_t *row,
+                           bt_strbuf_t *last);
 /** Stores the response of a stream, then sends its last events. */
-void bt_keeping_end(bt_http_request_t *r);
+void bt_response_save_end(bt_http_request_t *r);
 /** Frees what a request has held back. NULL is allowed. */
-void bt_keeping_free(bt_keeping_t *keeping);
+void bt_response_save_free(bt_response_save_t *save);
 
 /* ---- door_unpack.c ---- */
 

@@ -516,7 +516,8 @@ static bool hold_last(bt_http_request_t *r, bt_row_t *row,
     bt_strbuf_t *out = clear(r);
 
     bt_api_write_events(&row->answer, choice, usage, &r->events, out);
-    if ((bt_strbuf_status(out) == BT_OK) && bt_keeping_hold(r, row, out)) {
+    if ((bt_strbuf_status(out) == BT_OK) &&
+        bt_response_save_hold(r, row, out)) {
         return true;
     }
     r->events = before;
@@ -545,8 +546,8 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
     const bt_api_answer_t *answer = &row->answer;
     bt_strbuf_t *out = clear(r);
 
-    if (r->keeping != NULL) {
-        bt_keeping_end(r);
+    if (r->saving != NULL) {
+        bt_response_save_end(r);
         return;
     }
     if (n == 0) {
@@ -559,7 +560,7 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
     }
     if (answer->is_stored) {
         add_answer_headers(r);
-        if (!bt_keeping_begin(r, row, choices, usage)) {
+        if (!bt_response_save_begin(r, row, choices, usage)) {
             bt_http_request_fail_for_memory(r);
         }
         return;
@@ -583,7 +584,7 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
 static void destroy(bt_request_t *request)
 {
     bt_unpack_free(bt_http_of(request)->unpack);
-    bt_keeping_free(bt_http_of(request)->keeping);
+    bt_response_save_free(bt_http_of(request)->saving);
 }
 
 static const bt_request_ops_t http_ops = {

@@ -3,7 +3,7 @@
  *
  * Used by the files of the store only: store.c (folder and index), put.c (one
  * object written, one read), journal.c (records), object_file.c (the form of
- * their files), shared.c (locks, and folders of other stores).
+ * their files), shared_folder.c (locks, and folders of other stores).
  */
 #ifndef BT_ROUTER_STORE_STORE_PRIV_H
 #define BT_ROUTER_STORE_STORE_PRIV_H
@@ -23,7 +23,7 @@
 /* Files that a sweep looks at in one go. */
 #define BT_STORE_SWEEP_FILES 256u
 
-typedef struct bt_store_sweep bt_store_sweep_t; /* shared.c */
+typedef struct bt_store_sweep bt_store_sweep_t; /* shared_folder.c */
 
 struct bt_store_space {
     bt_list_t link;    /* in store->spaces */
@@ -143,7 +143,7 @@ void bt_store_free_puts(bt_list_t *puts);
 void bt_store_journal_name(const char *id, const char *ending,
                            char name[BT_STORE_NAME_BYTES]);
 
-/* ---- shared.c ---- */
+/* ---- shared_folder.c ---- */
 
 /* Opens the folder that an object is in. @param holder  NULL: the store's own
  * @return -1: errno has the reason */

@@ -20,7 +20,7 @@
 #include "common/base/log.h"
 #include "router/http/door_priv.h"
 
-struct bt_keeping {
+struct bt_response_save {
     bt_request_job_t job;
     bt_http_request_t *request;
     bt_store_put_t *put;          /* NULL: nothing is reserved */
@@ -37,12 +37,12 @@ struct bt_keeping {
     size_t bytes; /* about */
 };
 
-static bt_keeping_t *keeping_of(bt_pool_job_t *job)
+static bt_response_save_t *save_of(bt_pool_job_t *job)
 {
-    return BT_REQUEST_JOB_OF(job, bt_keeping_t, job);
+    return BT_REQUEST_JOB_OF(job, bt_response_save_t, job);
 }
 
-void bt_keeping_free(bt_keeping_t *k)
+void bt_response_save_free(bt_response_save_t *k)
 {
     if (k == NULL) {
         return;
@@ -57,9 +57,9 @@ void bt_keeping_free(bt_keeping_t *k)
 }
 
 /* @return NULL: no memory */
-static bt_keeping_t *make(bt_http_request_t *r, const bt_row_t *row)
+static bt_response_save_t *create(bt_http_request_t *r, const bt_row_t *row)
 {
-    bt_keeping_t *k = bt_calloc(1, sizeof(*k));
+    bt_response_save_t *k = bt_calloc(1, sizeof(*k));
 
     if (k != NULL) {
         k->request = r;
@@ -73,7 +73,7 @@ static bt_keeping_t *make(bt_http_request_t *r, const bt_row_t *row)
     return k;
 }
 
-static bt_status_t reserve(bt_keeping_t *k, const bt_row_t *row)
+static bt_status_t reserve(bt_response_save_t *k, const bt_row_t *row)
 {
     return bt_api_stored_reserve(
         k->request->door->front->responses, bt_request_space(&k->request->base),
@@ -83,7 +83,7 @@ static bt_status_t reserve(bt_keeping_t *k, const bt_row_t *row)
 
 /* ---- the end ---- */
 
-static void respond(bt_keeping_t *k)
+static void respond(bt_response_save_t *k)
 {
     bt_http_request_t *r = k->request;
 
@@ -95,7 +95,7 @@ static void respond(bt_keeping_t *k)
     }
 }
 
-static void fail(bt_keeping_t *k, bool has_run)
+static void fail(bt_response_save_t *k, bool has_run)
 {
     bt_request_t *r = &k->request->base;
 
@@ -110,11 +110,11 @@ static void fail(bt_keeping_t *k, bool has_run)
 }
 
 /* Ends the request, unless its client left. @param ok  respond, else fail */
-static void finish(bt_keeping_t *k, bool ok, bool has_run)
+static void finish(bt_response_save_t *k, bool ok, bool has_run)
 {
     bt_http_request_t *r = k->request;
 
-    r->keeping = NULL;
+    r->saving = NULL;
     r->base.front->n_answers--;
     if (r->base.phase != BT_REQUEST_LOG) {
         if (ok) {
@@ -123,23 +123,23 @@ static void finish(bt_keeping_t *k, bool ok, bool has_run)
             fail(k, has_run);
         }
     }
-    bt_keeping_free(k);
+    bt_response_save_free(k);
 }
 
 /* ---- the store ---- */
 
 static void run_store(bt_pool_job_t *job)
 {
-    bt_keeping_t *k = keeping_of(job);
+    bt_response_save_t *k = save_of(job);
 
     k->status =
         bt_api_stored_write(k->put, k->previous, k->items, &k->response);
 }
 
-static void write_response(bt_keeping_t *k);
+static void write_response(bt_response_save_t *k);
 
 /* Answers although the response could not be stored. */
-static void go_on_without(bt_keeping_t *k)
+static void go_on_without(bt_response_save_t *k)
 {
     BT_LOG_WARN("a response cannot be stored, and is answered without: %s",
                 bt_status_str(k->status));
@@ -155,7 +155,7 @@ static void go_on_without(bt_keeping_t *k)
 
 static void stored(bt_pool_job_t *job)
 {
-    bt_keeping_t *k = keeping_of(job);
+    bt_response_save_t *k = save_of(job);
     const bool ok = bt_store_put_end(k->put) != NULL;
 
     k->put = NULL;
@@ -167,7 +167,7 @@ static void stored(bt_pool_job_t *job)
 }
 
 /* Stores what space is reserved for: at once if it is short and in memory. */
-static void store(bt_keeping_t *k)
+static void store_reserved(bt_response_save_t *k)
 {
     const bool is_on_disk =
         !bt_store_is_in_memory(k->request->door->front->responses);
@@ -184,7 +184,7 @@ static void store(bt_keeping_t *k)
 
 static void run_write(bt_pool_job_t *job)
 {
-    bt_keeping_t *k = keeping_of(job);
+    bt_response_save_t *k = save_of(job);
 
     bt_strbuf_reset(&k->response);
     bt_api_write_answer(&k->row->answer, k->choice, 1, &k->usage, &k->response);
@@ -193,7 +193,7 @@ static void run_write(bt_pool_job_t *job)
 
 static void written(bt_pool_job_t *job)
 {
-    bt_keeping_t *k = keeping_of(job);
+    bt_response_save_t *k = save_of(job);
     bt_api_answer_t *answer = &k->row->answer;
 
     if (!job->ran) {
@@ -201,12 +201,12 @@ static void written(bt_pool_job_t *job)
         return;
     }
     if (k->status == BT_ERR_TOO_LARGE) {
-        k->request->keeping = NULL;
+        k->request->saving = NULL;
         k->request->base.front->n_answers--;
         if (k->request->base.phase != BT_REQUEST_LOG) {
             bt_http_request_fail_for_length(k->request);
         }
-        bt_keeping_free(k);
+        bt_response_save_free(k);
         return;
     }
     if ((k->status != BT_OK) || !answer->is_stored) {
@@ -214,25 +214,25 @@ static void written(bt_pool_job_t *job)
         return;
     }
     if (reserve(k, k->row) == BT_OK) {
-        store(k);
+        store_reserved(k);
         return;
     }
     answer->is_stored = false;
     write_response(k);
 }
 
-static void write_response(bt_keeping_t *k)
+static void write_response(bt_response_save_t *k)
 {
     k->job.account = k->account;
     bt_request_post(&k->job, k->bytes <= k->request->door->inline_bytes,
                     run_write, written, bt_work_queue(k->bytes), k->bytes);
 }
 
-bool bt_keeping_begin(bt_http_request_t *r, bt_row_t *row,
-                      const bt_api_choice_t *choice,
-                      const bt_api_usage_t *usage)
+bool bt_response_save_begin(bt_http_request_t *r, bt_row_t *row,
+                            const bt_api_choice_t *choice,
+                            const bt_api_usage_t *usage)
 {
-    bt_keeping_t *k = make(r, row);
+    bt_response_save_t *k = create(r, row);
 
     if (k == NULL) {
         return false;
@@ -243,7 +243,7 @@ bool bt_keeping_begin(bt_http_request_t *r, bt_row_t *row,
     k->bytes = bt_api_answer_bytes(&row->answer, choice, 1);
     k->account = bt_work_account(&r->door->front->answers, r->base.tenant,
                                  &r->base.client);
-    r->keeping = k;
+    r->saving = k;
     r->base.front->n_answers++;
     write_response(k);
     return true;
@@ -251,10 +251,10 @@ bool bt_keeping_begin(bt_http_request_t *r, bt_row_t *row,
 
 /* ---- a stream ---- */
 
-bool bt_keeping_hold(bt_http_request_t *r, const bt_row_t *row,
-                     bt_strbuf_t *last)
+bool bt_response_save_hold(bt_http_request_t *r, const bt_row_t *row,
+                           bt_strbuf_t *last)
 {
-    bt_keeping_t *k = make(r, row);
+    bt_response_save_t *k = create(r, row);
 
     if (k == NULL) {
         return false;
@@ -263,17 +263,17 @@ bool bt_keeping_hold(bt_http_request_t *r, const bt_row_t *row,
                      r->events.object_bytes);
     if ((bt_strbuf_status(&k->response) != BT_OK) ||
         (reserve(k, row) != BT_OK)) {
-        bt_keeping_free(k);
+        bt_response_save_free(k);
         return false;
     }
     k->last = *last;
     bt_strbuf_init(last, BT_ANSWER_LIMIT);
-    r->keeping = k;
+    r->saving = k;
     r->base.front->n_answers++;
     return true;
 }
 
-void bt_keeping_end(bt_http_request_t *r)
+void bt_response_save_end(bt_http_request_t *r)
 {
-    store(r->keeping);
+    store_reserved(r->saving);
 }
