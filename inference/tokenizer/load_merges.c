@@ -392,6 +392,46 @@ static bt_status_t add_all(const bt_tok_load_t *load, const uint8_t *rules)
     return status;
 }
 
+/* Returns the id of an added token; arena.n: there is none. */
+static uint32_t find_added(const bt_tokenizer_t *tok, const char *text)
+{
+    uint32_t id = 0;
+
+    while ((id < tok->arena.n) &&
+           !(is_added(tok, id) && text_is(tok, id, text))) {
+        id++;
+    }
+    return id;
+}
+
+/* In vocabularies of the Harmony format <|end|> ends a message, which others
+ * may follow. */
+static void drop_message_end(bt_tokenizer_t *tok)
+{
+    const uint32_t id = find_added(tok, "<|end|>");
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < tok->n_end_ids; i++) {
+        if (tok->end_ids[i] != id) {
+            tok->end_ids[n++] = tok->end_ids[i];
+        }
+    }
+    tok->n_end_ids = n;
+}
+
+static void add_end_id(bt_tokenizer_t *tok, const char *text)
+{
+    const uint32_t id = find_added(tok, text);
+    bool have = (id == tok->arena.n);
+
+    for (uint32_t k = 0; !have && (k < tok->n_end_ids); k++) {
+        have = (tok->end_ids[k] == id);
+    }
+    if (!have && (tok->n_end_ids < BT_TOK_MAX_END_IDS)) {
+        tok->end_ids[tok->n_end_ids++] = id;
+    }
+}
+
 /* Tokens that end a turn in known families, whether or not the file says so. */
 static void add_known_end_ids(bt_tokenizer_t *tok)
 {
@@ -401,20 +441,13 @@ static void add_known_end_ids(bt_tokenizer_t *tok)
     };
 
     for (size_t i = 0; i < BT_ARRAY_LEN(known); i++) {
-        uint32_t id = 0;
-        bool have;
-
-        while ((id < tok->arena.n) &&
-               !(is_added(tok, id) && text_is(tok, id, known[i]))) {
-            id++;
-        }
-        have = (id == tok->arena.n);
-        for (uint32_t k = 0; !have && (k < tok->n_end_ids); k++) {
-            have = (tok->end_ids[k] == id);
-        }
-        if (!have && (tok->n_end_ids < BT_TOK_MAX_END_IDS)) {
-            tok->end_ids[tok->n_end_ids++] = id;
-        }
+        add_end_id(tok, known[i]);
+    }
+    if ((find_added(tok, "<|channel|>") < tok->arena.n) &&
+        (find_added(tok, "<|return|>") < tok->arena.n)) {
+        drop_message_end(tok);
+        add_end_id(tok, "<|return|>");
+        add_end_id(tok, "<|call|>");
     }
 }
 

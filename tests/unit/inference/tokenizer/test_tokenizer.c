@@ -320,6 +320,47 @@ static void ids_that_end_a_turn_are_found(void **state)
     unload(gguf, tok);
 }
 
+/* gpt-oss: <|end|> ends a message, <|call|> and <|return|> an answer. */
+static void ids_that_end_an_answer_of_messages_are_found(void **state)
+{
+    static const char *const names[] = {"<|channel|>", "<|end|>", "<|call|>",
+                                        "<|return|>"};
+    const char *tokens[BT_ARRAY_LEN(bpe_tokens) + BT_ARRAY_LEN(names)];
+    int32_t types[BT_ARRAY_LEN(tokens)];
+    const uint32_t n = BT_ARRAY_LEN(bpe_tokens);
+
+    (void)state;
+    memcpy(tokens, bpe_tokens, sizeof(bpe_tokens));
+    memcpy(types, bpe_types, sizeof(bpe_types));
+    for (uint32_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        tokens[n + i] = names[i];
+        types[n + i] = 3;
+    }
+    for (uint32_t n_names = 2; n_names <= 4; n_names += 2) {
+        uint32_t ids[8] = {0};
+        bt_gguf_t *gguf;
+        bt_tokenizer_t *tok;
+
+        put_bpe_head(&file);
+        build_kv_strs(&file, "tokenizer.ggml.tokens", tokens, n + n_names);
+        build_kv_i32s(&file, "tokenizer.ggml.token_type", types, n + n_names);
+        build_kv_strs(&file, "tokenizer.ggml.merges", bpe_merges,
+                      BT_ARRAY_LEN(bpe_merges));
+        build_kv_u32(&file, "tokenizer.ggml.eos_token_id", BPE_EOS);
+        build_end(&file);
+        load(&file, &gguf, &tok);
+        if (n_names == 2) { /* another family's <|end|> */
+            assert_int_equal(bt_tokenizer_end_ids(tok, ids, 8), 3);
+            assert_int_equal(ids[2], n + 1);
+        } else {
+            assert_int_equal(bt_tokenizer_end_ids(tok, ids, 8), 4);
+            assert_int_equal(ids[2], n + 3);
+            assert_int_equal(ids[3], n + 2);
+        }
+        unload(gguf, tok);
+    }
+}
+
 static void special_tokens_and_ids_outside_give_no_text(void **state)
 {
     bt_gguf_t *gguf;
@@ -703,6 +744,7 @@ int main(void)
         BT_TEST(word_over_the_token_limit_is_refused_early),
         BT_TEST(llama_bpe_keeps_a_word_that_is_a_token),
         BT_TEST(ids_that_end_a_turn_are_found),
+        BT_TEST(ids_that_end_an_answer_of_messages_are_found),
         BT_TEST(special_tokens_and_ids_outside_give_no_text),
         BT_TEST(sentencepiece_merges_the_best_score_first),
         BT_TEST(of_equal_scores_the_leftmost_pair_merges),
