@@ -25,8 +25,8 @@
  *               a string           a list of one part, if it takes parts
  *               null               "", if it raises or prints "None"
  *     role      developer          system, if it does not know developer
- *     reasoning, reasoning_content    copied to the other name, if it knows
- *                                     only the other one
+ *     reasoning, reasoning_content    copied to the name that it knows, if it
+ *                                     knows one of the two, or `thinking`
  *
  * Which conversions a template needs is detected when it is loaded (probe.c).
  *
@@ -55,8 +55,10 @@ typedef struct bt_tmpl_forms {
     bool null_alone; /**< content is null, without tool calls */
     bool developer;  /**< the role "developer" */
     bool reasoning, reasoning_content; /**< the message member */
-    bool system;                       /**< messages of the role "system" */
-    bool tools;                        /**< the request's tools */
+    bool thinking;   /**< gpt-oss' name of it, which is not beside content in a
+                          message with calls */
+    bool system;     /**< messages of the role "system" */
+    bool tools;      /**< the request's tools */
     bool history;    /**< calls of the assistant, and messages of role "tool" */
     bool alternates; /**< a message of the user behind another raises */
 } bt_tmpl_forms_t;

@@ -221,6 +221,26 @@ static bool add_reasoning(bt_tmpl_run_t *run, bt_tmpl_dict_t *message,
            bt_tmpl_dict_put(run, message, bt_tmpl_v_text(known), *thought);
 }
 
+static bool has_text(bt_tmpl_dict_t *message, const char *name)
+{
+    const bt_tmpl_value_t *value = bt_tmpl_message_member(message, name);
+
+    return (value != NULL) && bt_tmpl_v_truth(*value);
+}
+
+/* Copies the reasoning to `thinking`. Beside content and calls the template
+ * of gpt-oss refuses it. */
+static bool add_thinking(bt_tmpl_run_t *run, bt_tmpl_dict_t *message)
+{
+    static const bt_tmpl_text_t thinking = {.data = "thinking", .len = 8};
+
+    if (has_text(message, "content") && has_text(message, "tool_calls")) {
+        return true;
+    }
+    return add_reasoning(run, message, "reasoning", &thinking) &&
+           add_reasoning(run, message, "reasoning_content", &thinking);
+}
+
 static bool adapt_reasoning(bt_tmpl_run_t *run, bt_tmpl_dict_t *message,
                             const bt_tmpl_forms_t *forms)
 {
@@ -229,7 +249,8 @@ static bool adapt_reasoning(bt_tmpl_run_t *run, bt_tmpl_dict_t *message,
                                           .len = 17};
 
     if (forms->reasoning == forms->reasoning_content) {
-        return true;
+        return forms->reasoning || !forms->thinking ||
+               add_thinking(run, message);
     }
     return forms->reasoning
                ? add_reasoning(run, message, longer.data, &shorter)
@@ -292,11 +313,19 @@ bool bt_tmpl_messages_adapt(bt_tmpl_run_t *run, bt_tmpl_value_t messages,
 
 /* ---- members that were not read ---- */
 
+static bool is_used(const bt_tmpl_dict_t *dict, const char *name)
+{
+    const bt_tmpl_value_t *value = bt_tmpl_message_member(dict, name);
+
+    return (value != NULL) && value->used;
+}
+
 static bool is_silent(const bt_tmpl_dict_t *dict, uint32_t i)
 {
     static const char *const silent[] = {"role",  "type",         "id",
                                          "index", "tool_call_id", "strict"};
-    static const char *const thoughts[] = {"reasoning", "reasoning_content"};
+    static const char *const thoughts[] = {"reasoning", "reasoning_content",
+                                           "thinking"};
     const bt_tmpl_value_t key = dict->entries[i].key;
 
     for (size_t s = 0; s < BT_ARRAY_LEN(silent); s++) {
@@ -305,12 +334,9 @@ static bool is_silent(const bt_tmpl_dict_t *dict, uint32_t i)
         }
     }
     for (size_t t = 0; t < BT_ARRAY_LEN(thoughts); t++) {
-        const bt_tmpl_value_t *other =
-            bt_tmpl_message_member(dict, thoughts[1 - t]);
-
-        if (bt_tmpl_v_text_is(key, thoughts[t]) && (other != NULL) &&
-            other->used) {
-            return true;
+        if (bt_tmpl_v_text_is(key, thoughts[t])) {
+            return is_used(dict, thoughts[(t + 1) % 3]) ||
+                   is_used(dict, thoughts[(t + 2) % 3]);
         }
     }
     return false;

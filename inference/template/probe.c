@@ -163,6 +163,7 @@ static void find_names(const char *source, size_t bytes, bt_tmpl_forms_t *forms)
 
     forms->developer = names(source, bytes, "developer");
     forms->reasoning_content = names(source, bytes, "reasoning_content");
+    forms->thinking = names(source, bytes, ".thinking");
     for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
         forms->reasoning =
             forms->reasoning || names(source, bytes, spellings[i]);

@@ -403,6 +403,21 @@ static void messages_take_the_form_that_the_template_can_render(void **state)
          "[{\"role\":\"assistant\",\"content\":\"b\","
          "\"reasoning_content\":\"a\"}]",
          "ab", ""},
+        {LOOP "{{ m.thinking }}{{ m.content }}" END,
+         "[{\"role\":\"assistant\",\"content\":\"b\","
+         "\"reasoning_content\":\"a\"}]",
+         "ab", ""},
+        {LOOP "{{ m.thinking }}{{ m.tool_calls | length }}" END,
+         "[{\"role\":\"assistant\",\"content\":null,"
+         "\"reasoning\":\"a\"," CALLS "}]",
+         "a1", "messages[0].tool_calls[0].function"},
+        /* gpt-oss' raises where a message with calls has both */
+        {LOOP "{{ m.thinking is defined }}{{ m.tool_calls | length }}"
+              "{{ m.content }}" END,
+         "[{\"role\":\"assistant\",\"content\":\"b\","
+         "\"reasoning\":\"a\"," CALLS "}]",
+         "False1b",
+         "messages[0].reasoning\nmessages[0].tool_calls[0].function"},
         {LOOP "{{ m.content }}" END,
          "[{\"role\":\"user\",\"content\":\"b\",\"name\":\"n\","
          "\"reasoning_content\":\"a\",\"x\":null,\"refusal\":null}]",
