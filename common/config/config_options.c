@@ -83,12 +83,12 @@ const bt_option_t bt_config_options[] = {
          "Empty: $XDG_CACHE_HOME/baton (~/.cache/baton)"),
     CHOICE(ADVANCED, "reasoning-parser", "auto",
          "auto, off, think, seed, mistral, thinking, thought, reasoning, "
-         "granite", S | R, reasoning_parser,
+         "granite, harmony", S | R, reasoning_parser,
          "Parser that separates reasoning from the answer, as "
          "reasoning_content of chat",
          "The name is that of the marks: <think>, <seed:think>, [THINK] and "
-         "so on. auto: detected from the chat template of the model. off: "
-         "everything is content"),
+         "so on. harmony: the messages of gpt-oss. auto: detected from the "
+         "chat template of the model. off: everything is content"),
     SAMPLING(ADVANCED, "override-generation-config", S | R,
          override_generation_config,
          "Default sampling parameters for the OpenAI API, as JSON, instead "
@@ -97,14 +97,14 @@ const bt_option_t bt_config_options[] = {
          "top_p, top_k, min_p, repetition_penalty, such as "
          "{\"temperature\":0.2,\"top_p\":0.9}"),
     CHOICE(ADVANCED, "tool-call-parser", "auto",
-         "auto, off, hermes, llama3, mistral, pythonic", S | R,
+         "auto, off, hermes, llama3, mistral, pythonic, harmony", S | R,
          tool_call_parser,
          "Parser for tool calls in answers of the model, as tool_calls of "
          "chat",
          "hermes (also Qwen): JSON in <tool_call>. llama3: JSON alone. "
-         "mistral: after [TOOL_CALLS]. pythonic: [f(a=1)]. auto: detected "
-         "from the chat template, else hermes. off: requests with tools are "
-         "refused"),
+         "mistral: after [TOOL_CALLS]. pythonic: [f(a=1)]. harmony: messages "
+         "to=functions.f of gpt-oss. auto: detected from the chat template, "
+         "else hermes. off: requests with tools are refused"),
     TEXT(COMMON, "chat-template", "NAME|FILE", "", S | R, chat_template,
          "Chat template: the name of a family, or a file with Jinja text",
          "Empty: that of the model file"),

@@ -375,9 +375,7 @@ static bt_status_t open_call(bt_prepare_t *w, bt_strbuf_t *text,
 
     if ((reason != NULL) && (text->len > 0) &&
         bt_reason_is_opened(reason, text->data, text->len)) {
-        bt_strbuf_puts(text, "\n");
-        bt_strbuf_puts(text, reason->close);
-        bt_strbuf_puts(text, "\n\n");
+        bt_reason_put_end(reason, text);
     }
     begin = text->len;
     bt_tool_format_open(w->served->tools, forced, text);

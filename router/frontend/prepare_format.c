@@ -7,6 +7,7 @@
 #include "common/base/json.h"
 #include "common/base/json_doc.h"
 #include "router/frontend/prepare_priv.h"
+#include "router/text/harmony_parser.h"
 #include "router/text/tools_grammar.h"
 
 static bool has_calls(const bt_served_t *served,
@@ -78,10 +79,44 @@ static void put_mark(const bt_tokenizer_t *tok, const char *key,
     bt_json_end_object(json);
 }
 
+/* Finds the tokens of the marks of the Harmony format. */
+static void find_tokens(const bt_tokenizer_t *tok,
+                        bt_mark_token_t marks[BT_HARMONY_N_MARKS])
+{
+    for (size_t i = 0; i < BT_HARMONY_N_MARKS; i++) {
+        marks[i].mark = bt_harmony_mark(i);
+        marks[i].token = token_of(tok, marks[i].mark);
+    }
+}
+
+/* A message of reasoning, and the beginning of the next one. */
+static void put_analysis(const bt_served_t *served, bool is_opened,
+                         bt_json_t *json)
+{
+    bt_mark_token_t marks[BT_HARMONY_N_MARKS];
+
+    find_tokens(served->tok, marks);
+    if (!is_opened) {
+        bt_marked_text_write(marks, BT_HARMONY_N_MARKS, served->reason->open,
+                             json);
+    }
+    begin(json, NULL, "any_text");
+    bt_json_array(json, "excludes");
+    bt_json_str(json, NULL, served->reason->close);
+    bt_json_end_array(json);
+    bt_json_end_object(json);
+    bt_marked_text_write(marks, BT_HARMONY_N_MARKS,
+                         BT_HARMONY_END BT_HARMONY_ASSISTANT, json);
+}
+
 /* Free text up to the closing mark; then up to two line breaks. */
 static void put_thought(const bt_served_t *served, bool is_opened,
                         bt_json_t *json)
 {
+    if (served->reason->is_harmony) {
+        put_analysis(served, is_opened, json);
+        return;
+    }
     begin(json, NULL, "tag");
     if (is_opened) {
         bt_json_str(json, "begin", "");
@@ -252,6 +287,7 @@ static bt_status_t put_tools(const bt_prepare_format_t *f, const char *text,
                              bt_json_t *json)
 {
     const bt_api_tools_t *const tools = &f->request->tools;
+    bt_mark_token_t marks[BT_HARMONY_N_MARKS];
     bt_tools_answer_t answer = {
         .format = f->served->tools,
         .is_opened = tools->required,
@@ -259,6 +295,8 @@ static bt_status_t put_tools(const bt_prepare_format_t *f, const char *text,
         .only_one = tools->only_one,
         .mark = token_of(f->served->tok, bt_tool_format_mark(f->served->tools)),
         .text = text,
+        .marks = marks,
+        .n_marks = BT_HARMONY_N_MARKS,
     };
     bt_json_fault_t fault;
     bt_json_doc_t *doc = NULL;
@@ -269,6 +307,7 @@ static bt_status_t put_tools(const bt_prepare_format_t *f, const char *text,
     if (status != BT_OK) {
         return status;
     }
+    find_tokens(f->served->tok, marks);
     defs = list_tools(tools, doc, f->no_schemas, &answer.n_tools);
     if (defs == NULL) {
         status = BT_ERR_NO_MEMORY;
@@ -281,6 +320,26 @@ static bt_status_t put_tools(const bt_prepare_format_t *f, const char *text,
     return status;
 }
 
+/* True when all of an answer is one message to the user, whose beginning is
+ * not the prompt's. */
+static bool begins_final(const bt_prepare_format_t *f)
+{
+    return f->served->is_harmony && bt_api_is_chat(f->request) &&
+           !f->request->continues_final &&
+           (!bt_prepare_follows_tools(f->served, f->request) ||
+            (!bt_tool_format_is_harmony(f->served->tools) &&
+             !f->request->tools.required));
+}
+
+/* The beginning of the answer to the user. */
+static void put_final(const bt_prepare_format_t *f, bt_json_t *json)
+{
+    bt_mark_token_t marks[BT_HARMONY_N_MARKS];
+
+    find_tokens(f->served->tok, marks);
+    bt_marked_text_write(marks, BT_HARMONY_N_MARKS, BT_HARMONY_FINAL, json);
+}
+
 static bt_status_t put_answer(const bt_prepare_format_t *f, bt_json_t *json)
 {
     const bt_api_grammar_t *const g = &f->request->grammar;
@@ -288,6 +347,9 @@ static bt_status_t put_answer(const bt_prepare_format_t *f, bt_json_t *json)
     bt_json_t inner;
     bt_status_t status = BT_OK;
 
+    if (begins_final(f)) {
+        put_final(f, json);
+    }
     if (!bt_prepare_follows_tools(f->served, f->request)) {
         return put_description(g, json);
     }

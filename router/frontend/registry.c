@@ -16,6 +16,7 @@
 #include "inference/hf/hf.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/watching.h"
+#include "router/text/harmony_parser.h"
 
 #define WHY_BYTES           512
 #define NAMES_BYTES         1024 /* of models, in an error's text */
@@ -274,10 +275,16 @@ static void choose_tools(bt_served_t *served, const char *option)
 /* Finds the control tokens that delimit reasoning and tool calls. */
 static bt_status_t find_marks(bt_served_t *served)
 {
-    const char *texts[2 + BT_TOOLS_MAX_MARKS];
+    const char *texts[2 + BT_HARMONY_N_MARKS + BT_TOOLS_MAX_MARKS];
     uint32_t n = 0;
     bt_status_t status;
 
+    served->is_harmony =
+        ((served->reason != NULL) && served->reason->is_harmony) ||
+        bt_tool_format_is_harmony(served->tools);
+    for (size_t i = 0; served->is_harmony && (i < BT_HARMONY_N_MARKS); i++) {
+        texts[n++] = bt_harmony_mark(i);
+    }
     if (served->reason != NULL) {
         texts[n++] = served->reason->open;
         texts[n++] = served->reason->close;

@@ -61,6 +61,7 @@ typedef struct bt_served {
     char chat_why[BT_SERVED_WHY_BYTES]; /**< why `chat` is NULL, for clients */
     bt_sampling_defaults_t sampling;
     const bt_reason_marks_t *reason; /**< marks of reasoning text, or NULL */
+    bool is_harmony;    /**< answers of chats are messages (harmony_parser.h) */
     bool shows_tools;   /**< the chat template shows a request's tools */
     bool tools_as_text; /**< as in bt_chat_request_t */
     const bt_tool_format_t *tools; /**< format of tool calls, or NULL */

@@ -297,13 +297,24 @@ static void sort_text(bt_row_t *row, bt_choice_t *choice, const char *text,
 
     bt_strbuf_init(&answer_text, BT_ANSWER_LIMIT);
     bt_strbuf_init(&content, BT_ANSWER_LIMIT);
-    bt_reason_push(&choice->reason, text, bytes, last, &choice->thought,
-                   &answer_text);
-    if (bt_reason_is_thinking(&choice->reason)) {
+    if (choice->is_harmony) {
+        bt_harmony_push(&choice->harmony, text, bytes, last, &choice->thought,
+                        &answer_text, &choice->tools);
+    } else {
+        bt_reason_push(&choice->reason, text, bytes, last, &choice->thought,
+                       &answer_text);
+    }
+    if (choice->is_harmony ? bt_harmony_is_thinking(&choice->harmony)
+                           : bt_reason_is_thinking(&choice->reason)) {
         choice->n_thought = choice->n_output;
     }
-    bt_tools_push(&choice->tools, text_of(&answer_text), answer_text.len, last,
-                  row->stream ? &content : &choice->text);
+    if (bt_tool_format_is_harmony(choice->tools.spec.format)) {
+        bt_strbuf_append(row->stream ? &content : &choice->text,
+                         text_of(&answer_text), answer_text.len);
+    } else {
+        bt_tools_push(&choice->tools, text_of(&answer_text), answer_text.len,
+                      last, row->stream ? &content : &choice->text);
+    }
     if ((bt_strbuf_status(&choice->thought) != BT_OK) ||
         (bt_strbuf_status(&choice->text) != BT_OK) ||
         (bt_strbuf_status(&answer_text) != BT_OK) ||
@@ -326,7 +337,8 @@ static void add_text(bt_row_t *row, bt_choice_t *choice, const char *text,
     if (!row->is_open) {
         return;
     }
-    if ((choice->reason.marks != NULL) || (choice->tools.spec.format != NULL)) {
+    if (choice->is_harmony || (choice->reason.marks != NULL) ||
+        (choice->tools.spec.format != NULL)) {
         sort_text(row, choice, text, bytes);
         return;
     }

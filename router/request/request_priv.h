@@ -10,6 +10,7 @@
 #include "router/core/core.h"
 #include "router/frontend/prepare.h"
 #include "router/request/request.h"
+#include "router/text/harmony_parser.h"
 #include "router/text/reasoning_parser.h"
 #include "router/text/tools.h"
 
@@ -23,6 +24,8 @@ struct bt_choice {
     uint32_t max_new, n_used; /* token limit, and tokens used */
     bt_strbuf_t text;         /* not streamed: the answer so far */
     bt_reason_t reason;
+    bt_harmony_t harmony; /* in place of `reason`, and of the calls' parser */
+    bool is_harmony;
     bt_tools_t tools;      /* finds tool calls in the text */
     uint32_t n_calls_sent; /* streamed: calls that were sent */
     size_t args_sent;      /* ... bytes of the last sent call's arguments */

@@ -119,6 +119,12 @@ static bool make_echo(bt_choice_t *choice, const bt_input_t *in, uint32_t i)
     return choice->echo != NULL;
 }
 
+static void push_harmony(bt_choice_t *choice, const char *text, size_t bytes)
+{
+    bt_harmony_push(&choice->harmony, text, bytes, false, &choice->thought,
+                    &choice->text, &choice->tools);
+}
+
 /* Initializes the search for tool calls in an answer. The beginning of a call
  * at the prompt's end counts as part of the answer. @return false when memory
  * is short. */
@@ -134,7 +140,16 @@ static bool init_tools(bt_choice_t *choice, const bt_input_t *in)
     };
 
     bt_tools_init(&choice->tools, &spec);
-    if (prepared->tool_opening.len > 0) {
+    if (choice->is_harmony && prepared->opens_reasoning) {
+        const char *open = choice->row->request->served->reason->open;
+
+        push_harmony(choice, open, strlen(open));
+    }
+    if ((prepared->tool_opening.len > 0) &&
+        bt_tool_format_is_harmony(prepared->tools)) {
+        push_harmony(choice, prepared->tool_opening.data,
+                     prepared->tool_opening.len);
+    } else if (prepared->tool_opening.len > 0) {
         bt_tools_open(&choice->tools, prepared->tool_opening.data,
                       prepared->tool_opening.len, &choice->text);
     }
@@ -153,9 +168,14 @@ static bool choice_init(bt_choice_t *choice, bt_row_t *row, uint32_t index)
     bt_strbuf_init(&choice->text, BT_ANSWER_LIMIT);
     bt_strbuf_init(&choice->thought, BT_ANSWER_LIMIT);
     bt_strbuf_init(&choice->thoughts, BT_ANSWER_LIMIT);
+    choice->is_harmony = bt_api_is_chat(api) && served->is_harmony;
+    bt_harmony_init(&choice->harmony,
+                    api->keeps_reasoning || (served->reason == NULL));
     bt_reason_init(
         &choice->reason,
-        (bt_api_is_chat(api) && !api->keeps_reasoning) ? served->reason : NULL,
+        (bt_api_is_chat(api) && !api->keeps_reasoning && !choice->is_harmony)
+            ? served->reason
+            : NULL,
         in->prepared.opens_reasoning);
     bt_score_walk_init(&choice->walk, served->tok,
                        api->dialect == BT_API_COMPLETIONS, api->shows_special);
@@ -227,6 +247,7 @@ void bt_row_free_parts(bt_row_t *row)
         bt_strbuf_fini(&choice->thought);
         bt_strbuf_fini(&choice->thoughts);
         bt_reason_fini(&choice->reason);
+        bt_harmony_fini(&choice->harmony);
         bt_tools_fini(&choice->tools);
         bt_free(choice->ids);
         bt_gen_rows_unref(choice->rows);

@@ -5,17 +5,28 @@
 #include <string.h>
 
 #include "common/base/containers.h"
+#include "router/text/harmony_parser.h"
 #include "router/text/tools_priv.h"
+
+#define HARMONY "harmony"
 
 /* In the order in which they are searched in a template. */
 static const bt_reason_marks_t families[] = {
-    {"think", "<think>", "</think>"}, /* DeepSeek-R1, Qwen 3, QwQ, SmolLM3 */
-    {"seed", "<seed:think>", "</seed:think>"},
-    {"mistral", "[THINK]", "[/THINK]"}, /* Magistral */
-    {"thinking", "<thinking>", "</thinking>"},
-    {"thought", "<thought>", "</thought>"},
-    {"reasoning", "<reasoning>", "</reasoning>"},
-    {"granite", "Here is my thought process:", "Here is my response:"},
+    {.name = HARMONY, /* gpt-oss */
+     .open = "<|channel|>analysis<|message|>",
+     .close = "<|end|>",
+     .is_harmony = true},
+    {.name = "think", /* DeepSeek-R1, Qwen 3, QwQ, SmolLM3 */
+     .open = "<think>",
+     .close = "</think>"},
+    {.name = "seed", .open = "<seed:think>", .close = "</seed:think>"},
+    {.name = "mistral", .open = "[THINK]", .close = "[/THINK]"}, /* Magistral */
+    {.name = "thinking", .open = "<thinking>", .close = "</thinking>"},
+    {.name = "thought", .open = "<thought>", .close = "</thought>"},
+    {.name = "reasoning", .open = "<reasoning>", .close = "</reasoning>"},
+    {.name = "granite",
+     .open = "Here is my thought process:",
+     .close = "Here is my response:"},
 };
 
 const bt_reason_marks_t *bt_reason_marks_named(const char *name)
@@ -26,10 +37,14 @@ const bt_reason_marks_t *bt_reason_marks_named(const char *name)
 const bt_reason_marks_t *bt_reason_marks_of(const char *chat_template,
                                             size_t bytes)
 {
+    if (bt_harmony_is_in(chat_template, bytes)) {
+        return bt_reason_marks_named(HARMONY);
+    }
     for (size_t i = 0; (bytes > 0) && (i < BT_ARRAY_LEN(families)); i++) {
         const char *close = families[i].close;
 
-        if (memmem(chat_template, bytes, close, strlen(close)) != NULL) {
+        if (!families[i].is_harmony && /* <|end|> is of others, too */
+            (memmem(chat_template, bytes, close, strlen(close)) != NULL)) {
             return &families[i];
         }
     }
@@ -65,6 +80,13 @@ bool bt_reason_is_closed(const bt_reason_marks_t *marks, const char *prompt,
                          size_t bytes)
 {
     return ends_with(prompt, bytes, marks->close);
+}
+
+void bt_reason_put_end(const bt_reason_marks_t *marks, bt_strbuf_t *out)
+{
+    bt_strbuf_puts(out, marks->is_harmony ? "" : "\n");
+    bt_strbuf_puts(out, marks->close);
+    bt_strbuf_puts(out, marks->is_harmony ? BT_HARMONY_ASSISTANT : "\n\n");
 }
 
 void bt_reason_init(bt_reason_t *reason, const bt_reason_marks_t *marks,

@@ -28,6 +28,9 @@
 typedef struct bt_reason_marks {
     const char *name; /**< value of --reasoning-parser */
     const char *open, *close;
+    /** Messages of the Harmony format: harmony_parser.h reads them, not
+     *  bt_reason_push(). */
+    bool is_harmony;
 } bt_reason_marks_t;
 
 /** Returns the markers of this name, or NULL. */
@@ -45,6 +48,9 @@ bool bt_reason_is_opened(const bt_reason_marks_t *marks, const char *prompt,
  */
 bool bt_reason_is_closed(const bt_reason_marks_t *marks, const char *prompt,
                          size_t bytes);
+
+/** Appends the text between reasoning that is cut off and the answer. */
+void bt_reason_put_end(const bt_reason_marks_t *marks, bt_strbuf_t *out);
 
 typedef enum bt_reason_state {
     BT_REASON_IS_BEFORE,

@@ -12,6 +12,8 @@
  *     pythonic   [f(a=1, b="x"), g()]
  *                text <|python_start|>[f(a=1, b="x"), g()]<|python_end|>
  *
+ * Calls in messages of the Harmony format are parsed by harmony_parser.h.
+ *
  * Markers may be special tokens of the vocabulary; they arrive here as text.
  * Pieces may split the text anywhere without changing the result, so a whole
  * answer and a stream have equal calls.
@@ -57,8 +59,8 @@
 
 typedef struct bt_tool_format bt_tool_format_t; /**< static */
 
-/** Returns the format of this name (hermes, llama3, mistral, pythonic), or
- *  NULL. */
+/** Returns the format of this name (hermes, llama3, mistral, pythonic,
+ *  harmony), or NULL. */
 const bt_tool_format_t *bt_tool_format_named(const char *name);
 /** Returns the format of the calls that a chat template writes, or NULL. */
 const bt_tool_format_t *bt_tool_format_of(const char *chat_template,
@@ -67,6 +69,8 @@ const bt_tool_format_t *bt_tool_format_of(const char *chat_template,
  *  @return number of markers */
 uint32_t bt_tool_format_marks(const bt_tool_format_t *format,
                               const char *marks[BT_TOOLS_MAX_MARKS]);
+/** True for calls in messages of the Harmony format; false for NULL. */
+bool bt_tool_format_is_harmony(const bt_tool_format_t *format);
 /** Returns the bytes of a call id that the format's templates require; 0:
  *  any. */
 uint32_t bt_tool_format_id_bytes(const bt_tool_format_t *format);

@@ -9,6 +9,16 @@
 /* In the order in which they are searched in a template. */
 static const bt_tool_format_t formats[] = {
     {
+        .name = "harmony",
+        .mark = "<|channel|>",
+        .end = "<|call|>",
+        .in_template = {"<|channel|>commentary"},
+        .open = {"<|channel|>commentary to=functions.",
+                 " <|constrain|>json<|message|>"},
+        .call_end = "",
+        .kind = BT_TOOLS_HARMONY,
+    },
+    {
         .name = "hermes",
         .mark = "<tool_call>",
         .end = "</tool_call>",
@@ -102,6 +112,11 @@ uint32_t bt_tool_format_marks(const bt_tool_format_t *format,
         }
     }
     return n;
+}
+
+bool bt_tool_format_is_harmony(const bt_tool_format_t *format)
+{
+    return (format != NULL) && (format->kind == BT_TOOLS_HARMONY);
 }
 
 uint32_t bt_tool_format_id_bytes(const bt_tool_format_t *format)

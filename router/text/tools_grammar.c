@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "router/text/harmony_parser.h"
 #include "router/text/tools_priv.h"
 
 bool bt_tool_format_has_grammar(const bt_tool_format_t *format)
@@ -213,8 +214,133 @@ static void put_named(const bt_tools_answer_t *a, bt_json_t *json)
     end_list(json);
 }
 
+/* ---- messages of the Harmony format ---- */
+
+/* Returns the mark at a text, or NULL. */
+static const bt_mark_token_t *mark_at(const bt_mark_token_t *marks, size_t n,
+                                      const char *text)
+{
+    for (size_t i = 0; i < n; i++) {
+        if ((marks[i].token != BT_TOOLS_NO_TOKEN) &&
+            (strncmp(text, marks[i].mark, strlen(marks[i].mark)) == 0)) {
+            return &marks[i];
+        }
+    }
+    return NULL;
+}
+
+void bt_marked_text_write(const bt_mark_token_t *marks, size_t n,
+                          const char *text, bt_json_t *json)
+{
+    while (*text != '\0') {
+        const bt_mark_token_t *mark = mark_at(marks, n, text);
+        size_t bytes = 0;
+
+        if (mark != NULL) {
+            begin(json, NULL, "token");
+            bt_json_u64(json, "token", mark->token);
+            bt_json_end_object(json);
+            text += strlen(mark->mark);
+            continue;
+        }
+        while ((text[bytes] != '\0') &&
+               (mark_at(marks, n, text + bytes) == NULL)) {
+            bytes++;
+        }
+        begin(json, NULL, "const_string");
+        bt_json_strn(json, "value", text, bytes);
+        bt_json_end_object(json);
+        text += bytes;
+    }
+}
+
+static void put_marked_text(const bt_tools_answer_t *a, const char *text,
+                            bt_json_t *json)
+{
+    bt_marked_text_write(a->marks, a->n_marks, text, json);
+}
+
+/* Free text of a message's body. */
+static void put_body(bt_json_t *json)
+{
+    begin(json, NULL, "any_text");
+    bt_json_array(json, "excludes");
+    bt_json_str(json, NULL, BT_HARMONY_END);
+    bt_json_end_array(json);
+    bt_json_end_object(json);
+}
+
+/* A call behind the text of bt_tool_format_open() without a name. */
+static void put_recipients(const bt_tools_answer_t *a, bt_json_t *json)
+{
+    begin_list(json, NULL, "or");
+    for (size_t i = 0; i < a->n_tools; i++) {
+        begin_list(json, NULL, "sequence");
+        begin(json, NULL, "const_string");
+        bt_json_strn(json, "value", a->tools[i].name, a->tools[i].name_bytes);
+        bt_json_end_object(json);
+        put_marked_text(a, a->format->open[1], json);
+        put_arguments(&a->tools[i], json, NULL);
+        end_list(json);
+    }
+    end_list(json);
+}
+
+/* A message to the user before the answer or the call, or none. */
+static void put_preamble(const bt_tools_answer_t *a, bt_json_t *json)
+{
+    begin(json, NULL, "optional");
+    bt_json_object(json, "content");
+    bt_json_str(json, "type", "sequence");
+    bt_json_array(json, "elements");
+    put_marked_text(a, BT_HARMONY_PREAMBLE, json);
+    put_body(json);
+    put_marked_text(a, BT_HARMONY_END BT_HARMONY_ASSISTANT, json);
+    end_list(json);
+    bt_json_end_object(json);
+}
+
+/* A message of the model is a call of one tool, or the answer. */
+static void put_messages(const bt_tools_answer_t *a, bt_json_t *json)
+{
+    begin_list(json, NULL, "sequence");
+    if (a->text == NULL) {
+        put_preamble(a, json);
+    }
+    begin_list(json, NULL, "or");
+    begin_list(json, NULL, "sequence");
+    put_marked_text(a, BT_HARMONY_FINAL, json);
+    if (a->text != NULL) {
+        bt_json_raw(json, NULL, a->text);
+    } else {
+        put_body(json);
+    }
+    end_list(json);
+    begin_list(json, NULL, "sequence");
+    put_marked_text(a, a->format->open[0], json);
+    put_recipients(a, json);
+    end_list(json);
+    end_list(json);
+    end_list(json);
+}
+
+static void put_harmony(const bt_tools_answer_t *a, bt_json_t *json)
+{
+    if (a->is_opened && a->is_named) {
+        put_arguments(&a->tools[0], json, NULL);
+    } else if (a->is_opened) {
+        put_recipients(a, json);
+    } else {
+        put_messages(a, json);
+    }
+}
+
 void bt_tools_grammar_write(const bt_tools_answer_t *a, bt_json_t *json)
 {
+    if (a->format->kind == BT_TOOLS_HARMONY) {
+        put_harmony(a, json);
+        return;
+    }
     if (a->is_opened && a->is_named) {
         put_named(a, json);
         return;

@@ -9,6 +9,9 @@
  * {"name": "f", "parameters": A}; … text <|python_tag|>{"name": "f",
  * "parameters": A}; …
  *
+ *     harmony    a message of the Harmony format (harmony_parser.h) to
+ *                functions.f with A as its body
+ *
  * where A follows the tool's schema, or is any object. Behind a mark there may
  * be one blank or line break. Calls in Python's syntax (pythonic) have none.
  *
@@ -34,6 +37,19 @@ typedef struct bt_tool_def {
     const char *format;
 } bt_tool_def_t;
 
+#define BT_TOOLS_NO_TOKEN UINT32_MAX
+
+/** Special token of a mark. */
+typedef struct bt_mark_token {
+    const char *mark;
+    uint32_t token; /**< BT_TOOLS_NO_TOKEN: the mark is text */
+} bt_mark_token_t;
+
+/** Writes a text of which marks are special tokens, as elements of a list.
+ *  @param [in] marks  n */
+void bt_marked_text_write(const bt_mark_token_t *marks, size_t n,
+                          const char *text, bt_json_t *json);
+
 /** Description of an answer. */
 typedef struct bt_tools_answer {
     const bt_tool_format_t *format; /**< bt_tool_format_has_grammar() */
@@ -45,12 +61,12 @@ typedef struct bt_tools_answer {
     bool only_one; /**< at most one call */
     uint32_t mark; /**< token of the format's mark; BT_TOOLS_NO_TOKEN: its
                         tokens are text */
+    const bt_mark_token_t *marks; /**< harmony: its marks; n_marks */
+    size_t n_marks;
     /** Format of an answer that calls no tool, as JSON; NULL: any text. Not
      *  with is_opened. */
     const char *text;
 } bt_tools_answer_t;
-
-#define BT_TOOLS_NO_TOKEN UINT32_MAX
 
 /** True when the calls of a format can be written; false for NULL. */
 bool bt_tool_format_has_grammar(const bt_tool_format_t *format);

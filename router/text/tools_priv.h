@@ -13,6 +13,7 @@ typedef enum bt_tools_kind {
     BT_TOOLS_OBJECTS,  /**< {"name": "f", …} */
     BT_TOOLS_BRACKETS, /**< [{…}, {…}], or f[ARGS]{…} */
     BT_TOOLS_PYTHON,   /**< [f(a=1)] */
+    BT_TOOLS_HARMONY,  /**< a message: harmony_parser.h reads it */
 } bt_tools_kind_t;
 
 struct bt_tool_format {

@@ -67,18 +67,7 @@ class Form:
         # pylint: disable-next=import-outside-toplevel
         import scripted_model
         self.reasoning, self.tools = reasoning, tools
-        opened, closed = THOUGHTS[reasoning] if reasoning else ("", "")
-        marks, variants = CALLS[tools] if tools else ([], [])
-        self.marks = marks
-        self.specials = [m for m in (opened, closed, *marks, OTHER) if m]
-        self.thinks = f"{opened}\n{THOUGHT}\n{closed}\n\n" if reasoning else ""
-        self.said = {"plain": self.thinks + OTHER + WORDS}
-        for i, text in enumerate(variants):
-            self.said[f"calls {i}"] = self.thinks + WORDS + "\n" + text
-            self.said[f"only calls {i}"] = text
-            bare = text.removeprefix(marks[0]) if tools in ("llama3", "pythonic") else None
-            if bare:
-                self.said[f"bare calls {i}"] = self.thinks + bare
+        self.write_scripts()
         letters = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
         self.last, scripts = {}, {}
         for name, text in self.said.items():
@@ -92,6 +81,21 @@ class Form:
             f.write(TEMPLATE)
         self.cluster = harness.Cluster(path, router_args=["--chat-template", template, "--reasoning-parser", reasoning or "off",
                                                           "--tool-call-parser", tools or "off"])
+
+    def write_scripts(self):
+        """Sets what the model says by name, and the marks in it."""
+        opened, closed = THOUGHTS[self.reasoning] if self.reasoning else ("", "")
+        marks, variants = CALLS[self.tools] if self.tools else ([], [])
+        self.marks = marks
+        self.specials = [m for m in (opened, closed, *marks, OTHER) if m]
+        self.thinks = f"{opened}\n{THOUGHT}\n{closed}\n\n" if self.reasoning else ""
+        self.said = {"plain": self.thinks + OTHER + WORDS}
+        for i, text in enumerate(variants):
+            self.said[f"calls {i}"] = self.thinks + WORDS + "\n" + text
+            self.said[f"only calls {i}"] = text
+            bare = text.removeprefix(marks[0]) if self.tools in ("llama3", "pythonic") else None
+            if bare:
+                self.said[f"bare calls {i}"] = self.thinks + bare
 
     def __enter__(self):
         self.cluster.__enter__()
@@ -117,6 +121,25 @@ class Form:
         assert comparable(streamed) == comparable(whole), (whole, streamed)
         assert whole["message"].get("tool_calls") != []
         return whole
+
+
+class HarmonyForm(Form):
+    """The same of a model that writes messages of the Harmony format."""
+
+    def write_scripts(self):
+        start = "<|start|>assistant"
+        made = [f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}" for name, arguments in TWO]
+        self.marks = [f"<|{m}|>" for m in ("start", "channel", "message", "constrain", "end", "call", "return")]
+        self.specials = [*self.marks, OTHER]
+        self.thinks = f"<|channel|>analysis<|message|>{THOUGHT}<|end|>{start}"
+        preamble = f"<|channel|>commentary<|message|>{WORDS}<|end|>{start}"
+        final = "<|channel|>final<|message|>"
+        self.said = {
+            "plain": self.thinks + final + OTHER + WORDS + "<|return|>",
+            "call": self.thinks + preamble + made[0] + "<|call|>",
+            "only call": f" to=functions.weather<|channel|>commentary json<|message|>{ROME}<|call|>",
+            "two calls": f"{self.thinks}{made[0]}<|call|>{start}{made[1]}<|call|>",
+        }
 
 
 def told(choice):
@@ -230,6 +253,31 @@ def check_forced(m):
         assert told(whichever) == ("", "", []) and whichever["finish_reason"] in reason, whichever
 
 
+def check_harmony(m):
+    """Messages of the format are reasoning, content and calls; expected values by hand from m.said."""
+    for as_tokens in (False, True):
+        def both(name, tokens=as_tokens, **more):
+            return m.both(m.last[name, tokens], **more)
+
+        for tools in ({}, {"tools": TOOLS}):
+            assert told(both("plain", **tools)) == (THOUGHT, WORDS, []), tools
+            assert told(both("plain", separate_reasoning=False, **tools)) == ("", THOUGHT + "\n" + WORDS, []), tools
+        got = both("call", tools=TOOLS)
+        assert told(got) == (THOUGHT, WORDS, TWO[:1]) and got["finish_reason"] == "tool_calls", got
+        got = both("only call", tools=TOOLS)
+        assert told(got) == ("", "", TWO[:1]) and got["message"]["content"] is None, got
+        got = both("two calls", tools=TOOLS)
+        assert told(got) == (THOUGHT, "", TWO), got
+        assert told(both("two calls", tools=TOOLS, parallel_tool_calls=False)) == (THOUGHT, "", TWO[:1])
+        # Nobody asked for calls: what is said to a tool is not for the user.
+        got = both("call")
+        assert told(got) == (THOUGHT + "\n" + ROME, WORDS, []) and got["finish_reason"] == "stop", got
+    for choice in (NAMED, "required"):  # the prompt ends with the beginning of the message
+        got = m.both("", tools=TOOLS, tool_choice=choice)
+        assert got["finish_reason"] in ("tool_calls", "length") and told(got)[:2] == ("", ""), got
+        assert choice == "required" or told(got)[2][0][0] == "weather", got
+
+
 def check(reasoning, tools, *parts):
     with Form(reasoning, tools) as m:
         for part in parts:
@@ -259,6 +307,12 @@ def test_tool_calls_without_reasoning_are_parsed(_):
 def test_other_reasoning_formats_are_parsed(_):
     for reasoning in ("thought", "reasoning", "granite"):
         check(reasoning, None, check_marks, check_cuts)
+
+
+def test_harmony_messages_are_reasoning_content_and_calls(_):
+    with HarmonyForm("harmony", "harmony") as m:
+        check_harmony(m)
+        check_cuts(m)
 
 
 if __name__ == "__main__":

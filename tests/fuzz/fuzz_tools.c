@@ -7,34 +7,50 @@
 #include <string.h>
 
 #include "common/base/status.h"
+#include "router/text/harmony_parser.h"
 #include "router/text/tools.h"
 
 static const char names[] = "f\0g\0get_weather";
 
 typedef struct reading {
     bt_tools_t tools;
-    bt_strbuf_t content;
+    bt_harmony_t harmony;
+    bt_strbuf_t content, thought;
 } reading_t;
+
+static void push(reading_t *reading, const char *text, size_t n, bool last)
+{
+    if (bt_tool_format_is_harmony(reading->tools.spec.format)) {
+        bt_harmony_push(&reading->harmony, text, n, last, &reading->thought,
+                        &reading->content, &reading->tools);
+    } else {
+        bt_tools_push(&reading->tools, text, n, last, &reading->content);
+    }
+}
 
 static void read_text(reading_t *reading, const bt_tools_spec_t *spec,
                       const char *text, size_t size, size_t step)
 {
     bt_strbuf_init(&reading->content, SIZE_MAX / 4);
+    bt_strbuf_init(&reading->thought, SIZE_MAX / 4);
+    bt_harmony_init(&reading->harmony, false);
     bt_tools_init(&reading->tools, spec);
     for (size_t i = 0; i < size; i += step) {
         const size_t n = (size - i < step) ? size - i : step;
 
-        bt_tools_push(&reading->tools, text + i, n, false, &reading->content);
+        push(reading, text + i, n, false);
     }
-    bt_tools_push(&reading->tools, "", 0, true, &reading->content);
+    push(reading, "", 0, true);
     BT_ASSERT_ALWAYS(bt_strbuf_status(&reading->content) == BT_OK);
-    BT_ASSERT_ALWAYS(reading->content.len <= size);
+    BT_ASSERT_ALWAYS(reading->content.len + reading->thought.len <= size);
 }
 
 static void read_fini(reading_t *reading)
 {
     bt_tools_fini(&reading->tools);
+    bt_harmony_fini(&reading->harmony);
     bt_strbuf_fini(&reading->content);
+    bt_strbuf_fini(&reading->thought);
 }
 
 static bool same(const bt_strbuf_t *a, const bt_strbuf_t *b)
@@ -46,6 +62,7 @@ static bool same(const bt_strbuf_t *a, const bt_strbuf_t *b)
 static void compare(const reading_t *a, const reading_t *b)
 {
     BT_ASSERT_ALWAYS(same(&a->content, &b->content));
+    BT_ASSERT_ALWAYS(same(&a->thought, &b->thought));
     BT_ASSERT_ALWAYS(a->tools.n_calls == b->tools.n_calls);
     for (uint32_t i = 0; i < a->tools.n_calls; i++) {
         BT_ASSERT_ALWAYS(
@@ -66,7 +83,7 @@ static void check_calls(const bt_tools_t *tools)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const formats[] = {"hermes", "llama3", "mistral",
-                                          "pythonic"};
+                                          "pythonic", "harmony"};
     bt_tools_spec_t spec = {.names = names, .names_bytes = sizeof(names)};
     reading_t a;
     reading_t b;
@@ -74,8 +91,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2) {
         return 0;
     }
-    spec.format = bt_tool_format_named(formats[data[0] % 4]);
-    spec.max_calls = (data[0] / 4) % 3;
+    spec.format = bt_tool_format_named(formats[data[0] % 5]);
+    spec.max_calls = (data[0] / 5) % 3;
     read_text(&a, &spec, (const char *)data + 2, size - 2, size);
     read_text(&b, &spec, (const char *)data + 2, size - 2, 1 + data[1] % 16);
     compare(&a, &b);

@@ -74,6 +74,30 @@ def test_required_calls_have_arguments_that_fit_in_every_form():
             c.wait_idle()
 
 
+def test_harmony_messages_are_a_fitting_call_or_a_fitting_answer():
+    fmt = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": CITY}}
+    with tempfile.TemporaryDirectory() as d, cluster(d, "harmony", "harmony") as c:
+        ends = set()
+        for seed in range(12):
+            for choice_of, names in (("required", {"weather", "time"}), ({"type": "function", "function": {"name": "weather"}}, {"weather"})):
+                choice = ask(c, seed, tools=TOOLS, tool_choice=choice_of)
+                assert choice["finish_reason"] == "tool_calls" and not choice["message"]["content"], choice
+                (call,) = calls_of(choice)
+                assert call["function"]["name"] in names, choice
+            for more in ({}, {"tools": TOOLS}):
+                choice = ask(c, seed, response_format=fmt, **more)
+                ends.add(choice["finish_reason"])
+                if choice["finish_reason"] == "tool_calls":
+                    assert calls_of(choice) and more, choice
+                elif choice["finish_reason"] == "stop":
+                    assert set(json.loads(choice["message"]["content"])) == {"city", "days"}, choice
+            choice = ask(c, seed, tools=TOOLS, max_tokens=60)
+            if choice["finish_reason"] == "tool_calls":
+                calls_of(choice)
+        assert {"stop", "tool_calls"} <= ends, ends
+        c.wait_idle()
+
+
 def test_answers_with_a_description_and_tools_are_one_or_the_other():
     fmt = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": CITY}}
     with tempfile.TemporaryDirectory() as d, cluster(d) as c:

@@ -192,6 +192,48 @@ static void the_answer_may_open_the_thinking_part_itself(void **state)
     CHECK(&rig, "yes", NULL, "<think>so</think>yes");
 }
 
+/* Messages of "OpenAI harmony response format". */
+static void answers_of_harmony_have_their_headers(void **state)
+{
+    static const char analysis[] = "<|channel|>analysis<|message|>";
+    static const char *const tools[] = {NULL, "[" F "," G "]"};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(tools); i++) {
+        rig_t rig;
+
+        rig_init(&rig, BT_GRAMMAR_CHOICE, "['yes']");
+        rig.served.reason = bt_reason_marks_named("harmony");
+        rig.served.tools = bt_tool_format_named("harmony");
+        rig.served.is_harmony = true;
+        rig.request.messages.n = 1; /* a chat */
+        rig.format.may_reason = true;
+        if (tools[i] != NULL) {
+            rig_tools(&rig, tools[i]);
+        }
+        CHECK(&rig, "<|channel|>final<|message|>yes",
+              "<|channel|>analysis<|message|>so<|end|><|start|>assistant"
+              "<|channel|>final<|message|>yes",
+              NULL, "yes", "<|channel|>analysis<|message|>so<|end|>yes",
+              "<|channel|>commentary<|message|>yes", analysis, "");
+    }
+    for (int continues = 0; continues < 2; continues++) {
+        rig_t rig;
+
+        rig_init(&rig, BT_GRAMMAR_CHOICE, "['yes']");
+        rig.served.reason = bt_reason_marks_named("harmony");
+        rig.served.is_harmony = true;
+        rig.request.messages.n = 1; /* a chat */
+        rig.request.continues_final = continues != 0;
+        rig.format.opens_reasoning = continues == 0;
+        CHECK(&rig,
+              (continues != 0) ? "yes"
+                               : "so<|end|><|start|>assistant"
+                                 "<|channel|>final<|message|>yes",
+              NULL, "so<|end|>yes", "");
+    }
+}
+
 static void marks_are_taken_as_tokens_where_they_are_special(void **state)
 {
     char why[BT_GRAMMAR_WHY_BYTES] = "";
@@ -305,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(each_description_comes_behind_the_thinking_part),
         BT_TEST(the_answer_may_open_the_thinking_part_itself),
+        BT_TEST(answers_of_harmony_have_their_headers),
         BT_TEST(marks_are_taken_as_tokens_where_they_are_special),
         BT_TEST(calls_follow_their_tools),
         BT_TEST(calls_stand_beside_a_description),

@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/containers.h"
 #include "common/grammar/compile.h"
+#include "router/text/harmony_parser.h"
 #include "tests/support/grammar_text.h"
 #include "tests/support/schema_texts.h"
 #include "tests/support/testsupport.h"
@@ -36,6 +37,11 @@ typedef struct answer_case {
 #define F1 "<tool_call>\n{'name': 'f', 'arguments': {'a':1}}\n</tool_call>"
 #define G  "<tool_call>\n{'name': 'g', 'arguments': {}}\n</tool_call>"
 #define L  "{'name': 'f', 'parameters': {'a':1}}"
+
+/* Of harmony. */
+#define H "<|channel|>"
+#define J " <|constrain|>json<|message|>"
+#define S "<|start|>assistant"
 
 static const answer_case_t cases[] = {
     {{.is_opened = true, .is_named = true},
@@ -126,6 +132,31 @@ static const answer_case_t cases[] = {
      "{'name': '",
      {"f', 'parameters': {'a':1}}", "f {'a':1};", "f', 'parameters': {}}",
       NULL}},
+    {{.is_opened = true, .is_named = true},
+     "harmony",
+     "<|channel|>commentary to=functions.f <|constrain|>json<|message|>",
+     {"{'a':1}", "f {'a':1};", "{}", NULL, "{'a':1}<|call|>", NULL}},
+    {{.is_opened = true},
+     "harmony",
+     "<|channel|>commentary to=functions.",
+     {"f" J "{'a':1}", "f {'a':1};", "g" J "{'x':[]}", "g {'x':[]};",
+      "h" J "{}", NULL, "f{'a':1}", NULL}},
+    {{0},
+     "harmony",
+     "",
+     {H "final<|message|>a < b", "a < b",
+      H "commentary to=functions.f" J "{'a':1}", "f {'a':1};",
+      H "commentary<|message|>I call.<|end|>" S H "commentary to=functions.g" J
+        "{}",
+      "I call.|g {};",
+      H "commentary<|message|>I call.<|end|>" S H "final<|message|>b",
+      "I call.\nb", "text", NULL, H "commentary to=functions.f" J "{}", NULL,
+      H "commentary to=functions.h" J "{}", NULL, "", NULL}},
+    {{.text = "{\"type\":\"json_schema\",\"json_schema\":{\"const\":[7]}}"},
+     "harmony",
+     "",
+     {H "final<|message|>[7]", "[7]", H "commentary to=functions.f" J "{'a':1}",
+      "f {'a':1};", H "final<|message|>7", NULL, "[7]", NULL}},
 };
 
 static bt_grammar_t *grammar_of(const bt_tools_answer_t *answer)
@@ -159,6 +190,16 @@ static bt_grammar_t *grammar_of(const bt_tools_answer_t *answer)
     return g;
 }
 
+static void push(const char *text, bool last, bt_harmony_t *harmony,
+                 bt_tools_t *parser, bt_strbuf_t *out)
+{
+    bt_strbuf_t thought;
+
+    bt_strbuf_init(&thought, 4096);
+    bt_harmony_push(harmony, text, strlen(text), last, &thought, out, parser);
+    bt_strbuf_fini(&thought);
+}
+
 /* Parses an answer as the router does: "content|name arguments;…". */
 static void parse(const answer_case_t *c, const char *text, bt_strbuf_t *out)
 {
@@ -168,12 +209,20 @@ static void parse(const answer_case_t *c, const char *text, bt_strbuf_t *out)
                                   .max_calls = c->answer.only_one ? 1 : 0};
     char *const opening = schema_quoted_text(c->opening);
     bt_tools_t parser;
+    bt_harmony_t harmony;
 
     bt_tools_init(&parser, &spec);
-    if (opening[0] != '\0') {
-        bt_tools_open(&parser, opening, strlen(opening), out);
+    bt_harmony_init(&harmony, false);
+    if (bt_tool_format_is_harmony(spec.format)) {
+        push(opening, false, &harmony, &parser, out);
+        push(text, true, &harmony, &parser, out);
+    } else {
+        if (opening[0] != '\0') {
+            bt_tools_open(&parser, opening, strlen(opening), out);
+        }
+        bt_tools_push(&parser, text, strlen(text), true, out);
     }
-    bt_tools_push(&parser, text, strlen(text), true, out);
+    bt_harmony_fini(&harmony);
     if ((out->len > 0) && (parser.n_calls > 0)) {
         bt_strbuf_puts(out, "|");
     }
@@ -254,6 +303,37 @@ static void special_marks_are_taken_as_tokens(void **state)
     }
 }
 
+/* Each mark of the Harmony format that is a special token is that token. */
+static void marks_of_messages_are_taken_as_tokens(void **state)
+{
+    static const bt_mark_token_t marks[] = {
+        {"<|channel|>", 1001}, {"<|message|>", 1002}, {"<|constrain|>", 1003}};
+    const bt_tools_answer_t answer = {.format = bt_tool_format_named("harmony"),
+                                      .tools = tools,
+                                      .n_tools = BT_ARRAY_LEN(tools),
+                                      .mark = 1001,
+                                      .marks = marks,
+                                      .n_marks = BT_ARRAY_LEN(marks)};
+    bt_grammar_t *g = grammar_of(&answer);
+
+    (void)state;
+    for (uint32_t token = 1001; token <= 1003; token++) {
+        uint32_t n_takes = 0;
+
+        for (uint32_t e = 0; e < g->n_edges; e++) {
+            n_takes += (g->edges[e].kind == BT_GRAMMAR_TAKES) &&
+                               (g->edges[e].arg == token) &&
+                               (g->edges[e].last == token)
+                           ? 1
+                           : 0;
+        }
+        assert_true(n_takes > 0);
+    }
+    assert_false(grammar_has_text(g, H "final<|message|>a",
+                                  strlen(H "final<|message|>a")));
+    bt_grammar_free(g);
+}
+
 static void calls_in_python_have_no_grammar(void **state)
 {
     (void)state;
@@ -269,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests_of_all[] = {
         BT_TEST(calls_that_are_written_are_found_again),
         BT_TEST(special_marks_are_taken_as_tokens),
+        BT_TEST(marks_of_messages_are_taken_as_tokens),
         BT_TEST(calls_in_python_have_no_grammar),
     };
 
