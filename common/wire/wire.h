@@ -65,6 +65,7 @@
 #include "common/base/text.h"
 #include "common/sched/sched_beam.h"
 #include "common/sched/sched_cost.h"
+#include "common/wire/prompt_table.h"
 #include "common/wire/request.h"
 
 #ifdef BT_WIRE_TEST_NEXT /* tests/integration/test_upgrade.py: a later build \
@@ -233,6 +234,9 @@ typedef struct bt_msg_hello {
 #define BT_HELLO_ASLEEP 2048u
 /** Flag: empties its prefix cache on demand (bt_msg_cache_reset_t). */
 #define BT_HELLO_CACHE_RESET 4096u
+/** Flag: computes rows of a prompt table (bt_msg_request_t.table); a worker
+ *  without it gets no request that has one. */
+#define BT_HELLO_TABLES 8192u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< prefill and token #1, then transfer KV */
@@ -293,6 +297,11 @@ typedef struct bt_msg_request {
     /** Most tokens of the answer, from the prompt's end on, if its text must be
      *  whole within them; 0: it may be cut. With a grammar alone. */
     uint32_t complete_within;
+    /** Prompt table whose rows the token ids from BT_TABLE_TOKEN on are; only
+     *  to workers with BT_HELLO_TABLES. A worker that generates has it too, for
+     *  it computes the prompt of a sequence that it has paused. In a fanout
+     *  requests without tokens have the leader's. */
+    bt_table_rows_t table;
 } bt_msg_request_t;
 
 /** Receive region: where one rank of P may write into the pool of one rank

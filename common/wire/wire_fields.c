@@ -144,6 +144,10 @@ static const field_t request_fields[] = {
     COUNTED(FIELD_BLOB, bt_msg_request_t, grammar, grammar_bytes, 0,
             BT_WIRE_MAX_GRAMMAR),
     U32(bt_msg_request_t, complete_within, 0, ANY),
+    U32(bt_msg_request_t, table.type, 0, ANY),
+    U32(bt_msg_request_t, table.n, 0, ANY),
+    COUNTED(FIELD_BLOB, bt_msg_request_t, table.data, table.bytes, 0,
+            BT_TABLE_MAX_BYTES),
 };
 
 static const field_t sampling_fields[] = {
@@ -509,6 +513,11 @@ static int tokens_fit(const bt_msg_request_t *request)
     return request->n_prompt <= request->n_tokens;
 }
 
+static int table_fits(const bt_table_rows_t *table)
+{
+    return (table->bytes == 0) || (bt_table_width(table) > 0);
+}
+
 /* Each is of a token of the message, and no two of one. */
 static int scores_fit(const bt_msg_tokens_t *tokens)
 {
@@ -542,7 +551,7 @@ int bt_wire_message_fits(const bt_msg_t *msg)
     if (msg->type == BT_MSG_REQUEST) {
         const bt_msg_request_t *request = &msg->u.request;
 
-        return tokens_fit(request) &&
+        return tokens_fit(request) && table_fits(&request->table) &&
                (bt_sampling_check(&request->sampling, &why) == BT_OK);
     }
     return 1;

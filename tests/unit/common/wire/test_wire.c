@@ -254,6 +254,33 @@ static void grammar_longer_than_its_limit_is_refused(void **state)
     bt_strbuf_fini(&buf);
 }
 
+/* 7 MiB are 0x700000 bytes, here 1 more; then 5 bytes, which are not 3 rows of
+ * halves. */
+static void table_that_is_too_long_or_no_rows_is_refused(void **state)
+{
+    static uint8_t element[5 + BT_TABLE_MAX_BYTES + 1] = {0xc6, 0, 0x70, 0, 1};
+    static const uint8_t odd[] = {0xc4, 5, 1, 2, 3, 4, 5};
+    bt_msg_t msg = wire_request();
+    bt_strbuf_t buf = wire_encoded(&msg);
+    bt_strbuf_t bad;
+    bt_msg_t got;
+
+    (void)state;
+    bad = wire_with_element(&buf, 33, element, sizeof(element));
+    assert_int_equal(wire_decode(bad.data, bad.len, &got), BT_ERR_BAD_MESSAGE);
+    bt_strbuf_fini(&bad);
+    bad = wire_with_element(&buf, 33, odd, sizeof(odd));
+    assert_int_equal(wire_decode(bad.data, bad.len, &got), BT_ERR_BAD_MESSAGE);
+    bt_strbuf_fini(&bad);
+    bt_strbuf_fini(&buf);
+    msg.u.request.table =
+        (bt_table_rows_t){element + 5, BT_TABLE_MAX_BYTES, BT_TABLE_F32, 7};
+    buf = wire_encoded(&msg);
+    assert_int_equal(wire_decode(buf.data, buf.len, &got), BT_OK);
+    wire_assert_equal(&got, &msg);
+    bt_strbuf_fini(&buf);
+}
+
 static void text_of_a_peer_cannot_forge_a_log_line(void **state)
 {
     bt_msg_t msg = {.type = BT_MSG_FAILED,
@@ -468,6 +495,8 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
             assert_int_equal(s->processors.n_think_close, 2);
             assert_int_equal(s->processors.n_ids, 6);
             assert_int_equal(s->processors.ids[5], 10);
+            assert_int_equal(got.u.request.table.type, BT_TABLE_F16);
+            assert_int_equal(bt_table_width(&got.u.request.table), 2);
             assert_int_equal(got.u.request.tokens[1], 2); /* not mixed up */
         }
         if (strcmp(entry->d_name, "tokens_future") == 0) {
@@ -549,8 +578,9 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
-    assert_int_equal(n_taken, 2 * (13 + 1) + (15 + 4 + 69 + 20 + 2 + 1 + 6) +
-                                  9 + 4 + 6 + 1 + 2 + 2 + 1 + 3 + 1 + 3 + 6);
+    assert_int_equal(n_taken, 2 * (13 + 1) + (15 + 4 + 69 + 23 + 2 + 1 + 6) +
+                                  9 + 4 + 6 + 1 + 2 + 2 + 1 + 3 + 1 + 3 + 6 +
+                                  2);
 }
 
 static void wire_reports_failed_allocations(void **state)
@@ -692,6 +722,7 @@ int main(void)
         BT_TEST(deep_nesting_and_a_flood_of_objects_are_refused),
         BT_TEST(values_out_of_bounds_are_refused),
         BT_TEST(grammar_longer_than_its_limit_is_refused),
+        BT_TEST(table_that_is_too_long_or_no_rows_is_refused),
         BT_TEST(text_of_a_peer_cannot_forge_a_log_line),
         BT_TEST(encoder_refuses_invalid_messages),
         BT_TEST(request_of_a_group_may_have_no_tokens),

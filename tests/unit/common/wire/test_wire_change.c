@@ -221,7 +221,7 @@ static void request_without_namespace_or_group_has_none(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 30; keep++) {
+    for (size_t keep = 11; keep <= 34; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -250,6 +250,8 @@ static void request_without_namespace_or_group_has_none(void **state)
                          (keep > 28) ? 2 : 0);
         assert_int_equal(got.u.request.grammar_bytes, (keep > 29) ? 3 : 0);
         assert_int_equal(got.u.request.complete_within, (keep > 30) ? 77 : 0);
+        assert_int_equal(bt_table_n_rows(&got.u.request.table),
+                         (keep > 33) ? 3 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

@@ -20,6 +20,7 @@ int wire_teardown(void **state)
 }
 
 static const uint8_t program[] = {'B', 'T', 'G'};
+static const uint8_t table[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
 static const uint32_t draft_ids[] = {8, 9};
 static const uint32_t processor_ids[] = {5, 6, 7, 8, 9, 10};
 static const uint32_t prompt[] = {1, 49151, 7, 0x01020304, UINT32_MAX};
@@ -118,30 +119,32 @@ bt_msg_t wire_hello(void)
 
 bt_msg_t wire_request(void)
 {
-    static const bt_msg_t m = {.type = BT_MSG_REQUEST,
-                               .u.request = {.key = {42, 1},
-                                             .kind = BT_REQUEST_GENERATE,
-                                             .peer = 99,
-                                             .n_prompt = 4,
-                                             .n_tokens = 5,
-                                             .tokens = prompt,
-                                             .max_new = 128,
-                                             .deadline_ms = 60000,
-                                             .priority = 2,
-                                             .sampling = SAMPLING,
-                                             .space = {5, UINT64_MAX},
-                                             .fanout = 41,
-                                             .fanout_size = 4096,
-                                             .wants = {5, 20},
-                                             .first_ms = 1500,
-                                             .itl_ms = 40,
-                                             .draft_ids = draft_ids,
-                                             .n_draft_ids = 2,
-                                             .max_drafts = 6,
-                                             .beams = {8, 3, -0.5f, 2},
-                                             .grammar = program,
-                                             .grammar_bytes = 3,
-                                             .complete_within = 77}};
+    static const bt_msg_t m = {
+        .type = BT_MSG_REQUEST,
+        .u.request = {.key = {42, 1},
+                      .kind = BT_REQUEST_GENERATE,
+                      .peer = 99,
+                      .n_prompt = 4,
+                      .n_tokens = 5,
+                      .tokens = prompt,
+                      .max_new = 128,
+                      .deadline_ms = 60000,
+                      .priority = 2,
+                      .sampling = SAMPLING,
+                      .space = {5, UINT64_MAX},
+                      .fanout = 41,
+                      .fanout_size = 4096,
+                      .wants = {5, 20},
+                      .first_ms = 1500,
+                      .itl_ms = 40,
+                      .draft_ids = draft_ids,
+                      .n_draft_ids = 2,
+                      .max_drafts = 6,
+                      .beams = {8, 3, -0.5f, 2},
+                      .grammar = program,
+                      .grammar_bytes = 3,
+                      .complete_within = 77,
+                      .table = {table, 12, BT_TABLE_F16, 3}}};
 
     return m;
 }
@@ -371,6 +374,12 @@ void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
                                 x.u.request.grammar_bytes);
         }
         x.u.request.grammar = y.u.request.grammar;
+        assert_int_equal(x.u.request.table.bytes, y.u.request.table.bytes);
+        if (x.u.request.table.bytes > 0) {
+            assert_memory_equal(x.u.request.table.data, y.u.request.table.data,
+                                x.u.request.table.bytes);
+        }
+        x.u.request.table.data = y.u.request.table.data;
         assert_sampling_equal(&x.u.request.sampling, &y.u.request.sampling);
         x.u.request.sampling = y.u.request.sampling;
         break;
