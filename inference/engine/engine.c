@@ -80,6 +80,7 @@ void bt_engine_free_pass(bt_pass_t *pass)
     bt_free(pass->plan);
     bt_free(pass->seqs);
     bt_free(pass->rows_tokens);
+    bt_free(pass->embeddings);
     bt_free(pass->from_ids);
     bt_free(pass->logit_rows);
     bt_free(pass->needs);
@@ -104,6 +105,9 @@ bt_status_t bt_engine_alloc_pass(const bt_model_t *model, bt_pass_t *pass,
     pass->logit_rows = bt_calloc(logit_rows, sizeof(*pass->logit_rows));
     pass->needs = bt_calloc(logit_rows, sizeof(*pass->needs));
     pass->best_ids = bt_calloc(logit_rows, sizeof(*pass->best_ids));
+    if (bt_model_takes_rows(model)) {
+        pass->embeddings = bt_calloc(rows, sizeof(*pass->embeddings));
+    }
     if (bt_model_computes_ids(model)) {
         pass->first_ids =
             bt_calloc((size_t)logit_rows + 1, sizeof(*pass->first_ids));
@@ -117,6 +121,7 @@ bt_status_t bt_engine_alloc_pass(const bt_model_t *model, bt_pass_t *pass,
         (pass->logit_rows == NULL) || (pass->needs == NULL) ||
         (pass->best_ids == NULL) || (pass->draw_of == NULL) ||
         (pass->score_of == NULL) ||
+        (bt_model_takes_rows(model) && (pass->embeddings == NULL)) ||
         (bt_model_computes_ids(model) &&
          ((pass->first_ids == NULL) || (pass->ids == NULL)))) {
         return BT_ERR_NO_MEMORY;

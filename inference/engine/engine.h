@@ -95,6 +95,7 @@
 #include "common/sched/sched_draft.h"
 #include "common/sched/sched_pipeline.h"
 #include "common/sched/sched_queue.h"
+#include "common/wire/prompt_table.h"
 #include "common/wire/request.h"
 #include "inference/engine/beams.h"
 #include "inference/matcher/matcher.h"
@@ -261,8 +262,13 @@ typedef struct bt_seq {
     /** Scheduler state. The owner sets priority, since_us, deadline_us,
      *  n_tokens and n_computed before submit; the engine sets the slack. */
     bt_sched_seq_t sched;
-    void *user;             /**< pointer for the owner */
-    uint32_t *tokens;       /**< capacity: n_tokens + max_new ids */
+    void *user;       /**< pointer for the owner */
+    uint32_t *tokens; /**< capacity: n_tokens + max_new ids */
+    /** Rows of a prompt table (prompt_table.h): n_table_rows times the model's
+     *  width; ids from BT_TABLE_TOKEN on are their numbers. Only where
+     *  bt_model_takes_rows(), and without drafts of a model. */
+    const float *table;
+    uint32_t n_table_rows;
     uint32_t n_prompt;      /**< tokens of the client's prompt, for penalties */
     uint32_t max_new;       /**< most tokens to draw from now on, at least 1 */
     uint32_t first_index;   /**< index in the answer of the first token drawn

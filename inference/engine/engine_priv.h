@@ -37,8 +37,10 @@ typedef struct bt_pass {
     uint32_t n_ragged; /**< entries of seqs: one for each item of the plan, or
                             for each of its beams */
     uint32_t *rows_tokens;
-    uint32_t *from_ids; /**< bt_forward_t.from_ids, of each row */
-    bool takes_ids;     /**< some from_ids are not UINT32_MAX */
+    const float **embeddings; /**< bt_forward_t.embeddings, of each row; NULL:
+                                   not bt_model_takes_rows() */
+    uint32_t *from_ids;       /**< bt_forward_t.from_ids, of each row */
+    bool takes_ids;           /**< some from_ids are not UINT32_MAX */
     uint32_t *logit_rows;
     uint32_t *needs;       /**< bt_forward_t.needs, of each logit row */
     uint32_t *best_ids;    /**< bt_forward_t.best_ids, of each logit row */

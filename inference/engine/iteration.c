@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -294,7 +295,31 @@ static void lay_beams(bt_pass_t *pass, const bt_seq_t *seq)
         };
         pass->rows_tokens[row] = bt_engine_beam_token(seq, beam);
         pass->from_ids[row] = UINT32_MAX;
+        if (pass->embeddings != NULL) {
+            pass->embeddings[row] = NULL;
+        }
         add_logit_row(pass, row, 0);
+    }
+}
+
+/* Appends n tokens that are not computed yet, with the rows of its prompt table
+ * that some of them are. */
+static void lay_tokens(const bt_engine_t *engine, const bt_seq_t *seq,
+                       uint32_t row, uint32_t n)
+{
+    const bt_pass_t *pass = engine->pass;
+    const size_t dim = bt_model_hparams(engine->config.model)->dim;
+
+    memcpy(&pass->rows_tokens[row], &seq->tokens[seq->sched.n_computed],
+           n * sizeof(uint32_t));
+    for (uint32_t i = row; (pass->embeddings != NULL) && (i < row + n); i++) {
+        const uint32_t number = pass->rows_tokens[i] - BT_TABLE_TOKEN;
+
+        pass->embeddings[i] = NULL;
+        if (number < seq->n_table_rows) {
+            pass->embeddings[i] = seq->table + number * dim;
+            pass->rows_tokens[i] = 0; /* any valid id */
+        }
     }
 }
 
@@ -317,8 +342,7 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
         .pos = seq->sched.n_computed,
         .blocks = seq->blocks,
     };
-    memcpy(&pass->rows_tokens[row], &seq->tokens[seq->sched.n_computed],
-           item->n_new * sizeof(uint32_t));
+    lay_tokens(engine, seq, row, item->n_new);
     memset(&pass->from_ids[row], 0xff, item->n_new * sizeof(uint32_t));
     if (seq->from_id != UINT32_MAX) {
         pass->from_ids[row] = seq->from_id;
@@ -456,6 +480,7 @@ bt_forward_t bt_engine_forward_of(bt_engine_t *engine)
         .seqs = pass->seqs,
         .n_seqs = pass->n_ragged,
         .tokens = pass->rows_tokens,
+        .embeddings = pass->embeddings,
         .from_ids = pass->takes_ids ? pass->from_ids : NULL,
         .n_rows = pass->n_rows,
         .first_row = is_whole ? 0 : engine->whole.n_rows,
@@ -595,6 +620,7 @@ void bt_engine_store_row(const bt_seq_t *seq, uint32_t position,
     const size_t i = position - rows->from;
     uint32_t *ids =
         (rows->top_ids == NULL) ? NULL : rows->top_ids + i * rows->n_top;
+    uint32_t next;
     double sum;
 
     if (rows->logits != NULL) {
@@ -607,7 +633,8 @@ void bt_engine_store_row(const bt_seq_t *seq, uint32_t position,
         return;
     }
     sum = bt_logprob_sum(logits, n_vocab);
-    rows->logprobs[i] = (double)logits[seq->tokens[position + 1]] - sum;
+    next = seq->tokens[position + 1]; /* a row of a prompt table has none */
+    rows->logprobs[i] = (next < n_vocab) ? (double)logits[next] - sum : NAN;
     for (uint32_t k = 0;
          (ids != NULL) && (rows->top_logprobs != NULL) && (k < rows->n_top);
          k++) {

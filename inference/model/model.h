@@ -341,6 +341,11 @@ bool bt_model_taps(const bt_model_t *model);
  *  (BT_NEEDS_IDS): on the CPU, where the model is not sharded. */
 bool bt_model_computes_ids(const bt_model_t *model);
 
+/** True when calls can have embeddings of the caller's
+ *  (bt_forward_t.embeddings): on the CPU, where the model is not sharded and no
+ *  draft head. */
+bool bt_model_takes_rows(const bt_model_t *model);
+
 /** Hidden states that a call copies out, of its logit rows in their order, with
  *  those of rows that joined mid-step. */
 typedef struct bt_taps {
@@ -363,6 +368,11 @@ typedef struct bt_forward {
     uint32_t n_seqs;
     const uint32_t *tokens; /**< n_rows token ids, each < n_vocab */
     uint32_t n_rows;        /**< <= max_rows - first_row */
+    /** Rows that stand in place of embeddings of tokens, where
+     *  bt_model_takes_rows(): of each row dim floats, which take its
+     * embedding's place once that is scaled, or NULL; its token is any valid id
+     * then. NULL: no row has any. */
+    const float *const *embeddings;
     /** Source of the token of each row, where it is not known yet: index of the
      *  logit row of the previously started call whose best id it is, or of the
      *  draw of that call, where it has draws; only where bt_model_chains().

@@ -164,13 +164,15 @@ bt_kv_view_t bt_model_layer_view(const bt_forward_t *fwd, uint32_t layer,
     return group_view(&fwd->kv, fwd->groups, slot.group);
 }
 
-/* Checks hidden states that the call is given, and those that it gives. */
+/* Checks embeddings and hidden states that the call is given, and hidden states
+ * that it gives. */
 static bool hidden_fits(const bt_model_t *model, const bt_forward_t *fwd)
 {
     const bt_taps_t *const taps = fwd->taps;
     const bool is_head = model->hp.head.kind != BT_HEAD_NONE;
 
-    if ((fwd->hidden != NULL) != is_head) {
+    if (((fwd->hidden != NULL) != is_head) ||
+        ((fwd->embeddings != NULL) && !bt_model_takes_rows(model))) {
         return false;
     }
     if (taps == NULL) {

@@ -9,6 +9,25 @@
 #include "inference/model/head.h"
 #include "inference/model/ranks.h"
 
+/* Puts the caller's embeddings in the place of those of tokens. */
+static void put_embeddings(const bt_model_t *model, const bt_forward_t *fwd,
+                           const bt_batch_t *batch, float *x)
+{
+    const size_t dim = model->own.dim;
+    const float *const *rows;
+
+    if (fwd->embeddings == NULL) {
+        return;
+    }
+    /* A batch of rows that joined has the call's last tokens. */
+    rows = fwd->embeddings + (batch->tokens - fwd->tokens);
+    for (uint32_t r = 0; r < batch->n_rows; r++) {
+        if (rows[r] != NULL) {
+            memcpy(x + r * dim, rows[r], dim * sizeof(*x));
+        }
+    }
+}
+
 /* Computes the initial x. */
 static void embed(bt_model_t *model, const bt_forward_t *fwd,
                   const bt_batch_t *batch, float *x)
@@ -36,6 +55,7 @@ static void embed(bt_model_t *model, const bt_forward_t *fwd,
         ops->scale(model->be, x, hp->embedding_scale,
                    (size_t)batch->n_rows * hp->dim);
     }
+    put_embeddings(model, fwd, batch, x);
     if (d->positions != NULL) {
         ops->add_positions(model->be, d->positions, batch, x);
     }
