@@ -12,6 +12,7 @@
 #include "common/base/status.h"
 #include "common/kv/kv_groups.h"
 #include "worker/fanout.h"
+#include "worker/prompt_rows.h"
 
 void bt_jobs_init(bt_worker_t *w)
 {
@@ -63,6 +64,7 @@ static void job_free(bt_job_t *job)
     bt_beams_destroy(job->seq.beams);
     bt_job_grammar_release(job->grammar);
     bt_free(job->draft_ids);
+    bt_free(job->table);
     bt_free(job->seq.tokens);
     bt_free(job->block_ids);
     bt_free(job->processor_ids);
@@ -135,6 +137,7 @@ static const char *why_no_beams(const bt_worker_t *w,
 static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
 {
     const uint32_t n_vocab = bt_model_hparams(w->model)->n_vocab;
+    const char *why;
     uint64_t total;
 
     if ((msg->kind != BT_REQUEST_LOCAL) && (msg->peer == 0)) {
@@ -155,9 +158,14 @@ static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
         return "prompt and output exceed the context of this worker";
     }
     for (uint32_t i = 0; i < msg->n_tokens; i++) {
-        if (msg->tokens[i] >= n_vocab) {
+        if ((msg->tokens[i] >= n_vocab) &&
+            (msg->tokens[i] - BT_TABLE_TOKEN >= bt_table_n_rows(&msg->table))) {
             return "a token id is not in the vocabulary";
         }
+    }
+    why = (msg->table.bytes > 0) ? bt_prompt_rows_refusal(w->model, msg) : NULL;
+    if (why != NULL) {
+        return why;
     }
     return (msg->beams.width == 0) ? NULL : why_no_beams(w, msg);
 }
@@ -261,7 +269,8 @@ void bt_worker_job_draft(bt_worker_t *w, bt_job_t *job)
         (job->seq.beams != NULL) || (job->drafter != NULL)) {
         return;
     }
-    job->seq.model_drafts = job->seq.grammar_drafts = true;
+    job->seq.grammar_drafts = true;
+    job->seq.model_drafts = job->table == NULL; /* it has no such rows */
     if (bt_ngram_drafter_create(&config, &job->drafter) == BT_OK) {
         job->seq.drafter = bt_ngram_drafter_hook(job->drafter);
     } else {
@@ -301,6 +310,11 @@ static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
     job->seq.sampling.bad_words = job->bad_words;
     job->seq.blocks = job->block_ids;
     status = copy_processor_ids(job, &msg->sampling.processors);
+    if ((status == BT_OK) && (msg->table.bytes > 0)) {
+        status = bt_prompt_rows_copy(&msg->table, &job->table);
+        job->seq.table = job->table;
+        job->seq.n_table_rows = msg->table.n;
+    }
     return (status == BT_OK) ? copy_biases(job, &msg->sampling) : status;
 }
 

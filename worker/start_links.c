@@ -138,6 +138,9 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if (w->grammars != NULL) {
         hello->flags |= BT_HELLO_GRAMMARS;
     }
+    if (bt_model_takes_rows(w->model)) {
+        hello->flags |= BT_HELLO_TABLES;
+    }
     hello->flags |= BT_HELLO_KV_LINKS | BT_HELLO_PROCESSORS;
     if (w->weights.are_replaceable) {
         hello->flags |= BT_HELLO_WEIGHTS;

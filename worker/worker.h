@@ -137,6 +137,7 @@ typedef struct bt_job {
     bt_sched_beam_params_t beam_params;
     bool tells_logprobs;       /**< log-probs of its answers are wanted */
     bt_job_grammar_t *grammar; /**< NULL: none */
+    float *table;              /**< bt_seq_t.table; NULL: none */
     bt_seq_t seq;
 } bt_job_t;
 

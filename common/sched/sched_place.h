@@ -96,9 +96,10 @@ void bt_sched_links_fini(bt_sched_links_t *links);
 #define BT_SCHED_PROCESSORS 64u
 #define BT_SCHED_BEAMS      128u /**< beam search, in what generates */
 #define BT_SCHED_GRAMMARS   256u /**< answers restricted to a grammar */
+#define BT_SCHED_TABLES     512u /**< prompts with rows of a prompt table */
 /** Capabilities that a request may need: bt_sched_request_t.capabilities. */
 #define BT_SCHED_CAPABILITIES \
-    (BT_SCHED_PROCESSORS | BT_SCHED_BEAMS | BT_SCHED_GRAMMARS)
+    (BT_SCHED_PROCESSORS | BT_SCHED_BEAMS | BT_SCHED_GRAMMARS | BT_SCHED_TABLES)
 /** Returns a set of capabilities as an index; 0: none. */
 #define BT_SCHED_CAPABILITY_SET(capabilities) \
     ((capabilities) / BT_SCHED_PROCESSORS)

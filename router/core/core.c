@@ -171,35 +171,56 @@ static bool lacks_able_workers(const bt_core_t *core, const bt_gen_t *gen)
            (able_us(core, gen) != core->tick_us);
 }
 
-/* What not every worker can do, for error texts. */
-static const char *special_needs(const bt_gen_t *gen)
-{
-    static const char *const needs[] = {
-        "",
-        "logits processors",
-        "beam search",
-        "beam search and logits processors",
-        "structured output",
-        "structured output and logits processors",
-        "structured output and beam search",
-        "structured output, beam search and logits processors",
-    };
+#define NEEDS_TEXT 96
 
-    _Static_assert(BT_ARRAY_LEN(needs) == BT_SCHED_N_CAPABILITY_SETS,
-                   "each set has a text");
-    return needs[BT_SCHED_CAPABILITY_SET(bt_gen_capabilities(gen))];
+/* Writes what not every worker can do, for error texts: "a", "a and b", "a, b
+ * and c". @return text */
+static const char *special_needs(const bt_gen_t *gen, char text[NEEDS_TEXT])
+{
+    static const struct {
+        uint32_t capability;
+        const char *name;
+    } needs[] = {
+        {BT_SCHED_TABLES, "prompt table"},
+        {BT_SCHED_GRAMMARS, "structured output"},
+        {BT_SCHED_BEAMS, "beam search"},
+        {BT_SCHED_PROCESSORS, "logits processors"},
+    };
+    uint32_t left = bt_gen_capabilities(gen);
+    bt_strbuf_t out;
+
+    text[0] = '\0';
+    bt_strbuf_init_fixed(&out, text, NEEDS_TEXT);
+    for (size_t i = 0; i < BT_ARRAY_LEN(needs); i++) {
+        if ((left & needs[i].capability) == 0) {
+            continue;
+        }
+        left &= ~needs[i].capability;
+        bt_strbuf_printf(&out, "%s%s",
+                         (out.len == 0) ? ""
+                         : (left == 0)  ? " and "
+                                        : ", ",
+                         needs[i].name);
+    }
+    BT_ASSERT(left == 0); /* each capability has a name */
+    return text;
 }
 
 static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
                                 uint32_t wait_ms, uint64_t now_us)
 {
     char cut[BT_CUT_TEXT];
+    char needs[NEEDS_TEXT];
 
     if (lacks_able_workers(core, gen)) {
         bt_gen_fail(core, gen, 503, now_us,
                     "no workers that support the request's %s came within %u "
-                    "ms: those that are there are of an older version",
-                    special_needs(gen), wait_ms);
+                    "ms: those that are there %s",
+                    special_needs(gen, needs), wait_ms,
+                    (gen->prompt->table != NULL)
+                        ? "have their model on a device or cut over ranks, or "
+                          "are of an older version"
+                        : "are of an older version");
     } else if (gen->attempt.number > 0) {
         bt_gen_fail(core, gen, 503, now_us,
                     "%s, and no other workers came within %u ms%s",

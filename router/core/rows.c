@@ -39,6 +39,7 @@ void bt_prompt_unref(bt_prompt_t *prompt)
         bt_free(prompt->draft_ids);
         bt_free(prompt->processor_ids);
         bt_free(prompt->grammar);
+        bt_prompt_table_unref(prompt->table);
         bt_free(prompt);
     }
 }

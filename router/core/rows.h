@@ -40,6 +40,9 @@ typedef struct bt_prompt {
      *  NULL. */
     uint8_t *grammar;
     uint32_t grammar_bytes;
+    /** Prompt table that token ids of the prompt are rows of, a reference;
+     * NULL: none. */
+    bt_prompt_table_t *table;
     bool completes; /**< the text is whole within max_new tokens
                          (bt_msg_request_t.complete_within) */
 } bt_prompt_t;

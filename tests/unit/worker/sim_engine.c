@@ -29,6 +29,12 @@ const bt_hparams_t *bt_model_hparams(const bt_model_t *model)
     return &hp;
 }
 
+bool bt_model_takes_rows(const bt_model_t *model)
+{
+    (void)model;
+    return true;
+}
+
 /* ---- the sequence that everybody computes ---- */
 
 static uint64_t sim_mix(uint64_t hash, uint32_t token)

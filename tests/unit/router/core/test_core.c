@@ -396,6 +396,53 @@ request_with_a_grammar_goes_only_to_workers_that_know_it(void **state)
     bt_core_destroy(w->core);
 }
 
+static void submit_with_table(world_t *w, client_t *c)
+{
+    static const float row[2] = {1.5f, 2.5f};
+    const bt_table_rows_t rows = {(const uint8_t *)row, 8, BT_TABLE_F32, 1};
+    bt_gen_spec_t spec = {.prompt = prompt_of("The"),
+                          .max_new = 8,
+                          .sampling = bt_sampling_default()};
+
+    assert_int_equal(bt_prompt_table_create(&rows, &spec.prompt->table), BT_OK);
+    spec.sampling.processors.no_repeat_ngram_size = 3;
+    memset(c, 0, sizeof(*c));
+    assert_int_equal(submit_one(w->core, &spec, c, w->now, &c->gen), BT_OK);
+    bt_prompt_unref(spec.prompt);
+}
+
+static void
+request_with_a_prompt_table_goes_to_workers_that_compute_it(void **state)
+{
+    const uint32_t flags = BT_HELLO_TABLES | BT_HELLO_PROCESSORS;
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t a, b;
+
+    (void)state;
+    start(w, 10);
+    p = join_flags(w, "prefill-0", BT_ROLE_PREFILL, flags);
+    (void)join_flags(w, "decode-0", BT_ROLE_DECODE, BT_HELLO_PROCESSORS);
+    submit_with_table(w, &a);
+    assert_int_equal(n_waiting(w), 1);
+    w->now += WAIT_MS * MS;
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(a.n_ends, 1);
+    assert_int_equal(a.http_status, 503);
+    assert_string_equal(
+        a.message,
+        "no workers that support the request's prompt table and logits "
+        "processors came within 3000 ms: those that are there have their model "
+        "on a device or cut over ranks, or are of an older version");
+    submit_with_table(w, &b);
+    d = join_flags(w, "decode-1", BT_ROLE_DECODE, flags);
+    assert_int_equal(n_waiting(w), 0);
+    assert_int_equal(last(w, p, BT_MSG_REQUEST)->msg.u.request.table.bytes, 8);
+    assert_int_equal(last(w, d, BT_MSG_REQUEST)->msg.u.request.table.bytes, 8);
+    bt_core_end_all(w->core, "the server is stopping", w->now);
+    bt_core_destroy(w->core);
+}
+
 /* Of either kind, and one of a priority that they do not have. */
 static void waiting_requests_start_by_priority_then_age(void **state)
 {
@@ -547,6 +594,7 @@ int main(void)
         BT_TEST(missing_worker_or_progress_fails_in_bounded_time),
         BT_TEST(request_with_processors_goes_only_to_workers_that_know_them),
         BT_TEST(request_with_a_grammar_goes_only_to_workers_that_know_it),
+        BT_TEST(request_with_a_prompt_table_goes_to_workers_that_compute_it),
         BT_TEST(waiting_requests_start_when_a_pair_joins),
         BT_TEST(waiting_requests_start_by_priority_then_age),
         BT_TEST(full_router_answers_busy),
