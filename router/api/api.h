@@ -215,6 +215,17 @@ typedef enum bt_api_store {
 } bt_api_store_t;
 
 /** Parsed body; free with bt_api_request_fini(). Everything is owned. */
+/** Prompt table of a request: ids of its prompts from the vocabulary's size on
+ *  are rows of it. All zeros: none. */
+typedef struct bt_api_table {
+    bt_prompt_table_t *rows; /**< a reference; NULL: none */
+    uint32_t vocab_size;     /**< number of rows, as the client says it */
+    /** Numbers of the client that tell equal ids of different tables apart;
+     * they count for KV reuse alone. Owned. */
+    uint64_t *extra_ids;
+    uint32_t n_extra_ids;
+} bt_api_table_t;
+
 typedef struct bt_api_request {
     bt_api_dialect_t dialect;
     char *model;              /**< model name from the client; NULL = absent */
@@ -324,6 +335,7 @@ typedef struct bt_api_request {
     /** Beam search: n is the number of answers then. */
     bt_api_beams_t beams;
     bt_api_grammar_t grammar;
+    bt_api_table_t table;
     char *cache_salt; /**< NULL: blocks are shared with all requests that have
                          no salt */
     bt_api_priority_t priority;

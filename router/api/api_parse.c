@@ -42,6 +42,8 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->kwargs_json);
     bt_api_tools_fini(&request->tools);
     bt_api_grammar_fini(&request->grammar);
+    bt_prompt_table_unref(request->table.rows);
+    bt_free(request->table.extra_ids);
     bt_free(request->logit_biases);
     memset(request, 0, sizeof(*request));
 }

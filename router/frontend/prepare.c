@@ -154,36 +154,6 @@ static bt_status_t tokenize_prompt(bt_prepare_t *w, const prompt_text_t *prompt,
 
 #define FOLD_HINT " (--out-of-vocabulary-ids modulo takes others)"
 
-/* @param hint  appended to the refusal of an unknown id; NULL: such ids count
- *   modulo the vocabulary */
-static bt_status_t copy_ids(bt_prepare_t *w, const bt_api_prompt_t *prompt,
-                            const char *name, const char *hint,
-                            bt_token_vec_t *out)
-{
-    const uint32_t n_vocab = bt_tokenizer_n_vocab(w->served->tok);
-
-    for (size_t i = 0; (i < prompt->n_ids) && (hint != NULL); i++) {
-        if (prompt->ids[i] >= n_vocab) {
-            return bt_api_error_invalid(
-                w->error, name,
-                "%s has token id %u; this model has ids 0 to %u%s", name,
-                prompt->ids[i], n_vocab - 1, hint);
-        }
-    }
-    if (prompt->n_ids == 0) {
-        return BT_OK; /* refused as empty later */
-    }
-    out->ids = bt_memdup(prompt->ids, prompt->n_ids * sizeof(*prompt->ids));
-    if (out->ids == NULL) {
-        return bt_api_error_no_memory(w->error);
-    }
-    out->n = out->cap = prompt->n_ids;
-    if (hint == NULL) {
-        bt_served_fold_ids(w->served, out->ids, out->n);
-    }
-    return BT_OK;
-}
-
 /* Checks that the model's calls can be parsed, and that it is shown tools. */
 static bt_status_t check_tools(bt_prepare_t *w)
 {
@@ -428,8 +398,9 @@ static bt_status_t one_prompt(bt_prepare_t *w, size_t i, bt_token_vec_t *out)
     }
     prompt = &w->request->prompts[i];
     if (prompt->text == NULL) {
-        return copy_ids(w, prompt, bt_prepare_names(w->request).prompt,
-                        bt_served_folds_ids(w->served) ? NULL : FOLD_HINT, out);
+        return bt_prepare_ids(w, prompt, bt_prepare_names(w->request).prompt,
+                              bt_served_folds_ids(w->served) ? NULL : FOLD_HINT,
+                              out);
     }
     text = (prompt_text_t){.text = prompt->text,
                            .bytes = prompt->text_bytes,
@@ -464,6 +435,9 @@ static bt_status_t hold_prompt(bt_prepare_t *w, size_t i,
     if ((status == BT_OK) &&
         (bt_prompt_create(tokens.ids, (uint32_t)tokens.n, prompt_p) != BT_OK)) {
         status = bt_api_error_no_memory(w->error);
+    }
+    if (status == BT_OK) {
+        bt_prepare_hold_table(w->request, *prompt_p);
     }
     if (status != BT_OK) {
         bt_free(tokens.ids);
@@ -826,8 +800,8 @@ static bt_status_t prepare(bt_prepare_t *w)
 
 static bt_status_t detokenize(bt_prepare_t *w)
 {
-    const bt_status_t status =
-        copy_ids(w, &w->request->prompts[0], "tokens", "", &w->out->tokens);
+    const bt_status_t status = bt_prepare_ids(w, &w->request->prompts[0],
+                                              "tokens", "", &w->out->tokens);
     bt_detok_t detok;
     unsigned steps = 0;
 

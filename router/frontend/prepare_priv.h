@@ -47,6 +47,22 @@ BT_MUST_CHECK bt_status_t bt_prepare_processors(bt_prepare_t *w);
 uint32_t bt_prepare_penalized(const bt_api_request_t *request,
                               uint32_t n_prompt);
 
+/* ---- prepare_ids.c ---- */
+
+/** Copies a prompt of ids. Those from the vocabulary's size on are rows of the
+ *  request's prompt table, if it has one.
+ *  @param [in]  name  of the prompt, for errors
+ *  @param [in]  hint  appended to the refusal of an unknown id; NULL: such ids
+ *    count modulo the vocabulary
+ *  @param [out] out   ids for the caller to free, also after a failure */
+BT_MUST_CHECK bt_status_t bt_prepare_ids(bt_prepare_t *w,
+                                         const bt_api_prompt_t *prompt,
+                                         const char *name, const char *hint,
+                                         bt_token_vec_t *out);
+/** Gives a prompt its request's table, if some of its ids are rows of it. */
+void bt_prepare_hold_table(const bt_api_request_t *request,
+                           bt_prompt_t *prompt);
+
 /* ---- prepare_format.c ---- */
 
 /** Description of a whole answer. Borrowed. */

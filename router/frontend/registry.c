@@ -36,6 +36,11 @@ static bt_status_t read_context(bt_served_t *served,
         snprintf(key, sizeof(key), "%.*s.context_length",
                  (arch.len < 64) ? (int)arch.len : 64, arch.data);
         status = bt_gguf_get_u32(served->gguf, key, &served->context_tokens);
+        snprintf(key, sizeof(key), "%.*s.embedding_length",
+                 (arch.len < 64) ? (int)arch.len : 64, arch.data);
+        if (bt_gguf_get_u32(served->gguf, key, &served->width) != BT_OK) {
+            served->width = 0;
+        }
     }
     if ((status != BT_OK) || (served->context_tokens == 0)) {
         BT_LOG_ERROR("model %s: no context length in the file", options->path);

@@ -70,6 +70,7 @@ typedef struct bt_served {
     bt_token_set_t reason_marks, all_marks;
     bt_hash128_t identity;
     uint32_t context_tokens;
+    uint32_t width;  /**< elements of an embedding; 0: not in the file */
     int64_t created; /**< file time, seconds since 1970 */
     bt_core_t *core;
     bt_model_metrics_t *metrics; /**< owned by the metrics page */

@@ -53,3 +53,21 @@ bt_hash128_t bt_space_of_salt(const uint8_t key[BT_SPACE_KEY_BYTES],
     bt_key_proof(key, BT_SPACE_KEY_BYTES, salt, strlen(salt), proof);
     return space_of(proof);
 }
+
+bt_hash128_t bt_space_of_table(const uint8_t key[BT_SPACE_KEY_BYTES],
+                               bt_hash128_t space, const bt_table_rows_t *rows,
+                               const uint64_t *extra_ids, uint32_t n_extra)
+{
+    /* The rows' sizes end what has a length of its own. */
+    const uint64_t sizes[] = {space.lo, space.hi,    rows->type,
+                              rows->n,  rows->bytes, n_extra};
+    const bt_key_part_t parts[] = {
+        {.data = sizes, .bytes = sizeof(sizes)},
+        {.data = extra_ids, .bytes = n_extra * sizeof(*extra_ids)},
+        {.data = rows->data, .bytes = rows->bytes},
+    };
+    uint8_t out[BT_KEY_BYTES];
+
+    bt_key_derive(key, "baton kv table", parts, BT_ARRAY_LEN(parts), out);
+    return space_of(out);
+}

@@ -6,7 +6,8 @@
  * computed for others.
  *
  *     cluster key ─▶ key of spaces ─▶ BLAKE2b(key, salt) ─▶ 128 bits
- *                                 └─▶ BLAKE2b(key, tenant, salt)
+ *                                 ├─▶ BLAKE2b(key, tenant, salt)
+ *                                 └─▶ BLAKE2b(key, one of these, prompt table)
  *
  * The hash is keyed, so that outsiders can neither choose salts that collide,
  * nor recognize a salt from what a worker shows; the key is derived from the
@@ -23,6 +24,7 @@
 #include <stdint.h>
 
 #include "common/base/hash.h"
+#include "common/wire/prompt_table.h"
 
 #define BT_SPACE_KEY_BYTES 32
 
@@ -41,5 +43,12 @@ bt_hash128_t bt_space_of_tenant(const uint8_t key[BT_SPACE_KEY_BYTES],
  *  requests without a salt. */
 bt_hash128_t bt_space_of_salt(const uint8_t key[BT_SPACE_KEY_BYTES],
                               const char *salt);
+/** Returns the namespace within @a space of prompts with rows of a table: only
+ *  an equal table, with equal extra ids, has the same one.
+ *  @param [in] extra_ids  n_extra numbers of the client
+ *  @return never {0, 0} */
+bt_hash128_t bt_space_of_table(const uint8_t key[BT_SPACE_KEY_BYTES],
+                               bt_hash128_t space, const bt_table_rows_t *rows,
+                               const uint64_t *extra_ids, uint32_t n_extra);
 
 #endif

@@ -115,6 +115,23 @@ static bt_hash128_t space_of(const bt_input_t *in)
     return (salt != NULL) ? bt_space_of_salt(key, salt) : (bt_hash128_t){0, 0};
 }
 
+/* Moves a prompt with rows of a table to the table's namespace. */
+static void add_table(bt_input_t *in)
+{
+    const bt_api_table_t *table = &in->api.table;
+    bool is_used = false;
+
+    for (size_t i = 0; (in->status == BT_OK) && (i < in->prepared.n_prompts);
+         i++) {
+        is_used = is_used || (in->prepared.prompts[i].prompt->table != NULL);
+    }
+    if (is_used) {
+        in->prepared.space = bt_space_of_table(
+            in->job.request->front->space_key, in->prepared.space,
+            &table->rows->rows, table->extra_ids, table->n_extra_ids);
+    }
+}
+
 static void request_tokenize(bt_pool_job_t *job)
 {
     bt_input_t *in = input_of(job);
@@ -134,6 +151,7 @@ static void request_tokenize(bt_pool_job_t *job)
         in->status =
             bt_prepare_grammar(r->front->grammars, r->served, &in->api,
                                &in->prepared, &in->grammar, &in->error);
+        add_table(in);
         if (in->status != BT_OK) {
             bt_prepared_fini(&in->prepared);
         }

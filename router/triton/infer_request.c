@@ -400,7 +400,9 @@ static bool make_row(bt_tensors_t *t, bt_row_t *row)
         if (row->prompt == NULL) {
             return false;
         }
-        bt_served_fold_ids(r->served, row->prompt, row->n_prompt);
+        if (api->table.rows == NULL) {
+            bt_served_fold_ids(r->served, row->prompt, row->n_prompt);
+        }
     }
     return true;
 }

@@ -52,8 +52,8 @@
     OPT("return_generation_logits", BOOL, GENERATION_LOGITS, 1),    \
     OPT("beam_width", INT32, BEAM_WIDTH, 1),                        \
     OPT("exclude_input_in_output", BOOL, EXCLUDE_INPUT, 1),         \
-    OPT("prompt_embedding_table", FP16, NOT_YET, -1, -1),           \
-    OPT("prompt_vocab_size", INT32, NOT_YET, 1),                    \
+    OPT("prompt_embedding_table", FP16, TABLE, -1, -1),             \
+    OPT("prompt_vocab_size", INT32, TABLE_SIZE, 1),                 \
     OPT("lora_task_id", UINT64, NOT_YET, 1),                        \
     OPT("lora_weights", FP16, NOT_YET, -1, -1),                     \
     OPT("lora_config", INT32, NOT_YET, -1, 3),                      \
@@ -177,7 +177,7 @@ static const bt_model_tensor_t tensorrt_llm_inputs[] = {
     OPT("streaming", BOOL, STREAM, 1),
     ALSO("encoder_input_features", FP16, NOT_YET, -1, -1),
     ALSO("encoder_output_lengths", INT32, NOT_YET, 1),
-    ALSO("prompt_table_extra_ids", UINT64, NOT_YET, -1),
+    ALSO("prompt_table_extra_ids", UINT64, TABLE_EXTRA_IDS, -1),
     ALSO("cross_attention_mask", BOOL, NOT_YET, -1, -1),
     ALSO("skip_cross_attn_blocks", BOOL, NOT_YET, 1),
     ALSO("mrope_rotary_cos_sin", FP32, NOT_YET, -1),

@@ -102,7 +102,10 @@ static bt_status_t check_row(bt_lower_t *l)
     }
     bt_api_processors_turn_off(l->row);
     bt_sampling_apply_triton(l->row->given, sampling);
-    status = bt_api_settle_guide(l->row, l->error);
+    status = bt_lower_check_table(l);
+    if (status == BT_OK) {
+        status = bt_api_settle_guide(l->row, l->error);
+    }
     if (status != BT_OK) {
         return status;
     }

@@ -40,6 +40,22 @@ BT_MUST_CHECK bt_status_t bt_lower_integer(bt_lower_t *l, const bt_slice_t *s,
                                            int64_t *value_p);
 BT_MUST_CHECK bt_status_t bt_lower_take_stop(bt_lower_t *l,
                                              const bt_slice_t *s);
+/* ---- tensors_to_requests_table.c ---- */
+
+/** Reads prompt_embedding_table: rows of F16, BF16 or F32, copied. */
+BT_MUST_CHECK bt_status_t bt_lower_take_table(bt_lower_t *l,
+                                              const bt_slice_t *s);
+/** Reads prompt_vocab_size. */
+BT_MUST_CHECK bt_status_t bt_lower_take_table_size(bt_lower_t *l,
+                                                   const bt_slice_t *s);
+/** Reads prompt_table_extra_ids. */
+BT_MUST_CHECK bt_status_t bt_lower_take_extra_ids(bt_lower_t *l,
+                                                  const bt_slice_t *s);
+/** Compares what a row has of them, once all is there. */
+BT_MUST_CHECK bt_status_t bt_lower_check_table(bt_lower_t *l);
+
+/* ---- tensors_to_requests_fields.c ---- */
+
 /** Combines the bias words and weights of a row, once both are there. */
 BT_MUST_CHECK bt_status_t bt_lower_join_biases(bt_lower_t *l);
 

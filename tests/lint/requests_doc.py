@@ -59,6 +59,10 @@ MEANINGS = {
                       "present length. As a number 1 and 0; any other: by its greatest length. Left out: true",
     "GUIDE_TYPE": "structured output: what the guide is: json (any object, without a guide), json_schema, regex, ebnf_grammar, structural_tag",
     "GUIDE": "the schema, regular expression or grammar that the answer follows",
+    "TABLE": "rows that stand for token ids from the vocabulary's size on, FP16, BF16 or FP32; refused in models that take text, "
+             "unless all is 0",
+    "TABLE_SIZE": "how many rows that table has; 0: there is none",
+    "TABLE_EXTRA_IDS": "only prompts with an equal table and equal numbers here share KV; 0: none",
     "NEUTRAL": "taken, and without effect",
     "DRAFT_IDS": "expected token ids of the answer: they change its time and no token; below 0: the end",
     "MAX_DRAFTS": "draft tokens of an iteration at most; 0: no speculative decoding",

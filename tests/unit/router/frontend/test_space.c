@@ -36,6 +36,41 @@ static void cache_salt_gives_keyed_hash_namespace(void **state)
     }
 }
 
+/* blake2b(b"baton kv table" in 16 bytes, six little-endian numbers of 64 bits
+ * (namespace, type, rows, bytes, extra ids), the extra ids, the rows). */
+static void prompt_table_gives_a_namespace_of_its_content(void **state)
+{
+    static const uint8_t data[4] = {0, 0x3c, 0, 0xc0};
+    static const uint64_t extra = 7;
+    static const struct {
+        bt_hash128_t space;
+        uint32_t n, n_extra;
+        bt_hash128_t want;
+    } known[] = {
+        {{0, 0}, 2, 0, {0x7de383e95f983fa1u, 0x8aaa280c5460abbfu}},
+        {{5, 6}, 2, 0, {0x9ce89804686d207au, 0xb6a82ebe30a10f0au}},
+        {{0, 0}, 1, 0, {0x64f687a69cc92a0au, 0x8c6a56d236552cc0u}},
+        {{0, 0}, 2, 1, {0x418118418c052ca8u, 0xef142b5263f7fea2u}},
+    };
+    uint8_t cluster[32];
+    uint8_t key[BT_SPACE_KEY_BYTES];
+
+    (void)state;
+    for (uint8_t i = 0; i < sizeof(cluster); i++) {
+        cluster[i] = i;
+    }
+    bt_space_key(cluster, sizeof(cluster), key);
+    for (size_t i = 0; i < BT_ARRAY_LEN(known); i++) {
+        const bt_table_rows_t rows = {data, sizeof(data), BT_TABLE_F16,
+                                      known[i].n};
+        const bt_hash128_t got = bt_space_of_table(key, known[i].space, &rows,
+                                                   &extra, known[i].n_extra);
+
+        assert_true(got.lo == known[i].want.lo);
+        assert_true(got.hi == known[i].want.hi);
+    }
+}
+
 static void cache_namespaces_differ_between_clusters(void **state)
 {
     uint8_t cluster[32] = {0};
@@ -53,6 +88,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(cache_salt_gives_keyed_hash_namespace),
+        BT_TEST(prompt_table_gives_a_namespace_of_its_content),
         BT_TEST(cache_namespaces_differ_between_clusters),
     };
 
