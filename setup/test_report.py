@@ -3,7 +3,7 @@
 """Reads what meson knows about tests.
 
 Usage: test_report.py results TESTLOG.json
-       test_report.py targets BUILD_DIR [--suite SUITE ... | NAME...]
+       test_report.py targets BUILD_DIR [--suite SUITE ... | --no-suite SUITE ... | NAME...]
        test_report.py names BUILD_DIR [--suite SUITE ... | WORD...]
        test_report.py suites BUILD_DIR NAME...
 
@@ -11,7 +11,8 @@ results: a line per test case (`ok`, `not ok`, `skip`), the output of programs
 that failed, and a last line `N passed, N failed, N skipped`. A program that
 counts its own cases (cmocka, unittest, or a last line of that form) counts as
 many, any other as one; one that failed counts at least one failure.
-targets: what to build for these tests. names: tests whose name is a WORD or,
+targets: what to build for these tests; with --no-suite all that is built by
+default, but for programs of those suites' tests alone. names: tests whose name is a WORD or,
 where none is, has the WORD in it; or tests of these suites. suites: of these
 tests, by name.
 """
@@ -136,9 +137,20 @@ def of_suites(tests, suites):
             if any(s.split(":")[-1] in suites for s in t["suite"])]
 
 
+def without_suites(build, tests, suites_without):
+    """What is built by default, but for programs of tests of these suites alone."""
+    built = [path for target in introspect(build, "--targets") if target["build_by_default"] for path in target["filename"]]
+    theirs = of_suites(tests, suites_without)
+    own = set(used_outputs(theirs, set(built), build)) - set(used_outputs([t for t in tests if t not in theirs], set(built), build))
+    return sorted({os.path.relpath(path, build) for path in built} - own)
+
+
 def targets(build, selectors):
     build = os.path.abspath(build)
     tests = introspect(build)
+    if selectors[:1] == ["--no-suite"]:
+        print("\n".join(without_suites(build, tests, selectors[1::2])))
+        return 0
     if selectors[:1] == ["--suite"]:
         chosen = of_suites(tests, selectors[1::2])
     else:

@@ -381,6 +381,14 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(test_report.used_outputs(tests, outputs, "/b"),
                          ["tests/unit/ranks", "tests/unit/test_a"])
 
+    def test_programs_of_left_out_suites_are_no_targets_unless_others_run_them(self):
+        tests = [{"cmd": ["/b/test_a"], "suite": ["baton:unit"]}, {"cmd": ["/b/test_b", "/b/both"], "suite": ["baton:unit"]},
+                 {"cmd": ["/b/test_c", "both"], "suite": ["baton:kernels"]}]
+        built = [{"filename": [f"/b/{name}"], "build_by_default": name != "on_demand"}
+                 for name in ("test_a", "test_b", "test_c", "both", "program", "on_demand")]
+        with mock.patch.object(test_report, "introspect", lambda build, what="--tests": built):
+            self.assertEqual(test_report.without_suites("/b", tests, ["unit"]), ["both", "program", "test_c"])
+
     def test_no_log_is_a_failure(self):
         with contextlib.redirect_stdout(io.StringIO()) as out:
             self.assertEqual(test_report.results("/nowhere"), 1)
