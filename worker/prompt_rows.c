@@ -11,7 +11,7 @@ const char *bt_prompt_rows_refusal(const bt_model_t *model,
 {
     if (!bt_model_takes_rows(model)) {
         return "this worker computes no prompt tables: its model is on a "
-               "device, or cut over ranks";
+               "device";
     }
     if (bt_table_width(&msg->table) != bt_model_hparams(model)->dim) {
         return "the rows of the prompt table are not as wide as the model";

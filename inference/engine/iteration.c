@@ -295,9 +295,6 @@ static void lay_beams(bt_pass_t *pass, const bt_seq_t *seq)
         };
         pass->rows_tokens[row] = bt_engine_beam_token(seq, beam);
         pass->from_ids[row] = UINT32_MAX;
-        if (pass->embeddings != NULL) {
-            pass->embeddings[row] = NULL;
-        }
         add_logit_row(pass, row, 0);
     }
 }
@@ -315,10 +312,9 @@ static void lay_tokens(const bt_engine_t *engine, const bt_seq_t *seq,
     for (uint32_t i = row; (pass->embeddings != NULL) && (i < row + n); i++) {
         const uint32_t number = pass->rows_tokens[i] - BT_TABLE_TOKEN;
 
-        pass->embeddings[i] = NULL;
         if (number < seq->n_table_rows) {
             pass->embeddings[i] = seq->table + number * dim;
-            pass->rows_tokens[i] = 0; /* any valid id */
+            pass->rows_tokens[i] = BT_NO_TOKEN;
         }
     }
 }

@@ -34,7 +34,8 @@ bool bt_model_taps(const bt_model_t *model)
 
 bool bt_model_takes_rows(const bt_model_t *model)
 {
-    return bt_model_taps(model) && (model->hp.head.kind == BT_HEAD_NONE);
+    return (model->be->ops->batch_begin == NULL) &&
+           (model->hp.head.kind == BT_HEAD_NONE);
 }
 
 bool bt_model_computes_ids(const bt_model_t *model)

@@ -342,8 +342,8 @@ bool bt_model_taps(const bt_model_t *model);
 bool bt_model_computes_ids(const bt_model_t *model);
 
 /** True when calls can have embeddings of the caller's
- *  (bt_forward_t.embeddings): on the CPU, where the model is not sharded and no
- *  draft head. */
+ *  (bt_forward_t.embeddings): of a model, not a draft head, on the CPU. Rank 0
+ *  alone is given them. */
 bool bt_model_takes_rows(const bt_model_t *model);
 
 /** Hidden states that a call copies out, of its logit rows in their order, with
@@ -366,12 +366,13 @@ typedef struct bt_taps {
 typedef struct bt_forward {
     const bt_ragged_seq_t *seqs; /**< rows contiguous and ascending from 0 */
     uint32_t n_seqs;
-    const uint32_t *tokens; /**< n_rows token ids, each < n_vocab */
+    const uint32_t *tokens; /**< n_rows token ids, each < n_vocab, or
+                                 BT_NO_TOKEN (embeddings) */
     uint32_t n_rows;        /**< <= max_rows - first_row */
-    /** Rows that stand in place of embeddings of tokens, where
-     *  bt_model_takes_rows(): of each row dim floats, which take its
-     * embedding's place once that is scaled, or NULL; its token is any valid id
-     * then. NULL: no row has any. */
+    /** Embeddings of rows whose token is BT_NO_TOKEN, where
+     *  bt_model_takes_rows(): of each row dim floats, as they stand behind the
+     *  embedding's scale; entries of other rows are not used. NULL: each row
+     * has a token. */
     const float *const *embeddings;
     /** Source of the token of each row, where it is not known yet: index of the
      *  logit row of the previously started call whose best id it is, or of the

@@ -164,15 +164,13 @@ bt_kv_view_t bt_model_layer_view(const bt_forward_t *fwd, uint32_t layer,
     return group_view(&fwd->kv, fwd->groups, slot.group);
 }
 
-/* Checks embeddings and hidden states that the call is given, and hidden states
- * that it gives. */
+/* Checks hidden states that the call is given, and those that it gives. */
 static bool hidden_fits(const bt_model_t *model, const bt_forward_t *fwd)
 {
     const bt_taps_t *const taps = fwd->taps;
     const bool is_head = model->hp.head.kind != BT_HEAD_NONE;
 
-    if (((fwd->hidden != NULL) != is_head) ||
-        ((fwd->embeddings != NULL) && !bt_model_takes_rows(model))) {
+    if ((fwd->hidden != NULL) != is_head) {
         return false;
     }
     if (taps == NULL) {
@@ -222,10 +220,27 @@ static bool ids_fit(const bt_model_t *model, const bt_forward_t *fwd)
     return true;
 }
 
+/* Checks that each row has a token, or an embedding of the caller's, which
+ * ranks other than the first are not given. */
+static bool tokens_fit(const bt_model_t *model, const bt_forward_t *fwd)
+{
+    const bool follows =
+        (model->ranks != NULL) && (model->config.host_coll->rank != 0);
+    const bool takes_rows =
+        bt_model_takes_rows(model) && (follows || (fwd->embeddings != NULL));
+
+    for (uint32_t i = 0; i < fwd->n_rows; i++) {
+        if ((fwd->tokens[i] >= model->hp.n_words) &&
+            ((fwd->tokens[i] != BT_NO_TOKEN) || !takes_rows)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool bt_model_fits(const bt_model_t *model, const bt_forward_t *fwd)
 {
     const bt_model_config_t *const c = &model->config;
-    const bt_hparams_t *const hp = &model->hp;
 
     if ((fwd->n_rows == 0) || (fwd->first_row > c->max_rows) ||
         (fwd->n_rows > c->max_rows - fwd->first_row) ||
@@ -233,11 +248,6 @@ bool bt_model_fits(const bt_model_t *model, const bt_forward_t *fwd)
         ((c->max_seqs != 0) && (fwd->n_seqs > c->max_seqs)) ||
         !hidden_fits(model, fwd) || !cache_fits(model, fwd)) {
         return false;
-    }
-    for (uint32_t i = 0; i < fwd->n_rows; i++) {
-        if (fwd->tokens[i] >= hp->n_words) {
-            return false;
-        }
     }
     for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
         if ((fwd->logit_rows[i] >= fwd->n_rows) ||
@@ -247,5 +257,6 @@ bool bt_model_fits(const bt_model_t *model, const bt_forward_t *fwd)
         }
     }
     return ids_fit(model, fwd) && bt_ahead_fits(model, fwd) &&
-           seqs_fit(model, fwd) && bt_drawn_fits(model, fwd);
+           tokens_fit(model, fwd) && seqs_fit(model, fwd) &&
+           bt_drawn_fits(model, fwd);
 }

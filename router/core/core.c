@@ -218,8 +218,8 @@ static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
                     "ms: those that are there %s",
                     special_needs(gen, needs), wait_ms,
                     (gen->prompt->table != NULL)
-                        ? "have their model on a device or cut over ranks, or "
-                          "are of an older version"
+                        ? "have their model on a device, or are of an older "
+                          "version"
                         : "are of an older version");
     } else if (gen->attempt.number > 0) {
         bt_gen_fail(core, gen, 503, now_us,

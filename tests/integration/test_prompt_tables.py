@@ -131,11 +131,78 @@ def test_chunks_cut_the_rows_anywhere():
         assert len(answers) == 1, "the size of chunks changed the answer"
 
 
+def test_ranks_and_stages_compute_rows():
+    """The first rank alone has the table. Embeddings are a sum over ranks, each with its words, and rows are in it."""
+    for arch, scale, more in (("llama", None, {}), ("gemma", 8.0, dict(kv_heads=4, tied=True))):
+        with tempfile.TemporaryDirectory() as d:
+            model = tiny_model(d, architecture=arch, embedding_type="F32", **dict(SHAPE, **more))
+            answers = set()
+            for prefill, decode in (((2, 1), (1, 1)), ((1, 2), (2, 1)), ((2, 2), (1, 2))):
+                with Cluster(model, worker_args=["--reduction-parts", "2", "--chunk-tokens", "16"],
+                             prefill_args=["--tp", str(prefill[0]), "--pp", str(prefill[1])],
+                             decode_args=["--tp", str(decode[0]), "--pp", str(decode[1])]) as c:
+                    answers.add(check_equal(c, model, IDS, PLACES[3], scale=scale))
+                    check_equal(c, model, IDS, PLACES[1], scale=scale)
+                    c.wait_idle()
+            assert len(answers) == 1, "ranks changed the answer"
+
+
 def ask(c, asked, tensors):
     """@return (the answer, blocks of the prompt that were not computed again)"""
     got = infer(c, prompt(asked, 6, return_kv_cache_reuse_stats=True, **ASKS) + tensors,
                 ["output_ids", "generation_logits", "kv_cache_reused_blocks"])
     return (got["output_ids"][1], got["generation_logits"][1]), struct.unpack("<i", got["kv_cache_reused_blocks"][1])[0]
+
+
+def test_beams_and_drafts_with_rows():
+    """A search's beams begin behind the rows, and no drafter drafts one."""
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, embedding_type="F32", **SHAPE)
+        for args in ([], ["--draft", "self"]):
+            with Cluster(model, decode_args=args) as c:
+                for places in (PLACES[1], PLACES[3]):
+                    check_equal(c, model, IDS, places, n=24)
+                    ids = [x if i % 9 else 40 for i, x in enumerate(IDS)]  # n-grams that come again, of rows too
+                    check_equal(c, model, ids[:30] * 3, places, n=24)
+                if not args:
+                    n_vocab, dtype, row, _ = embeddings(model)
+                    ids = [n_vocab + i - 20 if 20 <= i < 55 else x for i, x in enumerate(IDS)]
+                    tensors = table(dtype, rows_of(model, IDS[20:55])[1], 35, row // 4)
+                    want = infer(c, prompt(IDS, 8, beam_width=3, exclude_input_in_output=True), ["output_ids"])
+                    got = infer(c, prompt(ids, 8, beam_width=3, exclude_input_in_output=True) + tensors, ["output_ids"])
+                    assert got == want and want["output_ids"][0][:2] == [1, 3], (got, want)
+                c.wait_idle()
+
+
+def test_large_tables_are_counted_and_given_back():
+    """Sixteen at a time, of 6.9 MiB each: all answers are those of one alone, or the server says that it has no memory."""
+    with tempfile.TemporaryDirectory() as d, concurrent.futures.ThreadPoolExecutor(16) as pool:
+        model = tiny_model(d, embedding_type="F32", **SHAPE)
+        n_vocab, dtype, row, _ = embeddings(model)
+        n = (6900 << 10) // row
+        ids = [n_vocab + n - 1 - i for i in range(20)]
+        tensors = prompt(ids, 8, **ASKS) + table(dtype, rows_of(model, [(7 * i) % 250 for i in range(n)])[1], n, row // 4)
+        with Cluster(model, router_args=["--http-memory", "64m", "--max-body-bytes", "16m"], decode_args=PACED) as c:
+            want = answer(c, tensors)
+
+            def one(_):
+                head = {"inputs": [{"name": n, "datatype": t, "shape": s, "parameters": {"binary_data_size": len(b)}}
+                                   for n, t, s, b in tensors], "outputs": [{"name": "output_ids", "parameters": {"binary_data": True}}]}
+                head = json.dumps(head).encode()
+                status, _, data = c.request("POST", "/v2/models/tensorrt_llm/infer", head + b"".join(t[3] for t in tensors),
+                                            {"Inference-Header-Content-Length": str(len(head))}, timeout=120)
+                assert status in (200, 429, 503), (status, data[:300])
+                return status, data[-32:]
+
+            got = list(pool.map(one, range(48)))
+            assert {x[1] for x in got if x[0] == 200} == {struct.pack("<8i", *want[0])}, "an answer is another one's"
+            assert answer(c, tensors) == want
+            long = tensors[:2] + [ints("request_output_len", [150])] + tensors[3:]
+            running = pool.submit(answer, c, long)
+            wait_until("the table is counted while its answer is made", lambda: c.total("baton_http_memory_bytes") >= len(tensors[-2][3]))
+            assert len(running.result(120)[0]) == 150
+            wait_until("all memory is given back", lambda: c.total("baton_http_memory_bytes") < 1 << 20)
+            c.wait_idle()
 
 
 def check_cached(c, asked, tensors, want):

@@ -9,7 +9,50 @@
 #include "inference/model/head.h"
 #include "inference/model/ranks.h"
 
-/* Puts the caller's embeddings in the place of those of tokens. */
+/* Finds the next run of rows that are tokens, behind those that are not.
+ * @return its number of rows; 0: there is none */
+static uint32_t next_words(const bt_batch_t *batch, uint32_t *at)
+{
+    uint32_t n = 0;
+
+    while ((*at < batch->n_rows) && (batch->tokens[*at] == BT_NO_TOKEN)) {
+        (*at)++;
+    }
+    while ((*at + n < batch->n_rows) &&
+           (batch->tokens[*at + n] != BT_NO_TOKEN)) {
+        n++;
+    }
+    return n;
+}
+
+/* Looks up the embeddings of tokens. */
+static void embed_words(bt_model_t *model, const bt_batch_t *batch, float *x)
+{
+    const bt_decoder_t *const d = model->state;
+    bt_batch_t run = *batch;
+    uint32_t n;
+
+    for (uint32_t at = 0; (n = next_words(batch, &at)) > 0; at += n) {
+        run.tokens = batch->tokens + at;
+        run.n_rows = n;
+        model->be->ops->embed(model->be, d->embedding, &run,
+                              x + (size_t)at * model->own.dim);
+    }
+}
+
+static void scale_words(bt_model_t *model, const bt_batch_t *batch, float *x)
+{
+    const bt_hparams_t *const hp = &model->own;
+    uint32_t n;
+
+    for (uint32_t at = 0; (n = next_words(batch, &at)) > 0; at += n) {
+        model->be->ops->scale(model->be, x + (size_t)at * hp->dim,
+                              hp->embedding_scale, (size_t)n * hp->dim);
+    }
+}
+
+/* Puts the caller's embeddings in the place of those of tokens; a rank that
+ * does not have them leaves the rows zero for the sum over ranks. */
 static void put_embeddings(const bt_model_t *model, const bt_forward_t *fwd,
                            const bt_batch_t *batch, float *x)
 {
@@ -19,10 +62,10 @@ static void put_embeddings(const bt_model_t *model, const bt_forward_t *fwd,
     if (fwd->embeddings == NULL) {
         return;
     }
-    /* A batch of rows that joined has the call's last tokens. */
+    /* A batch that is a part of the call's has a part of its tokens. */
     rows = fwd->embeddings + (batch->tokens - fwd->tokens);
     for (uint32_t r = 0; r < batch->n_rows; r++) {
-        if (rows[r] != NULL) {
+        if (batch->tokens[r] == BT_NO_TOKEN) {
             memcpy(x + r * dim, rows[r], dim * sizeof(*x));
         }
     }
@@ -42,20 +85,20 @@ static void embed(bt_model_t *model, const bt_forward_t *fwd,
         return;
     }
     if (model->shard.size == 1) {
-        ops->embed(model->be, d->embedding, batch, x);
+        embed_words(model, batch, x);
+        put_embeddings(model, fwd, batch, x);
     } else { /* each rank has its own words */
         const bt_batch_t own =
             bt_ranks_own_words(model->ranks, &model->shard, batch);
 
         ops->embed(model->be, d->embedding, &own, x);
         bt_ranks_clear_others(&model->shard, batch, model->be, x, hp->dim);
+        put_embeddings(model, fwd, batch, x);
         bt_ranks_sum(model->ranks, x, (size_t)batch->n_rows * hp->dim);
     }
     if (hp->embedding_scale != 1.0f) {
-        ops->scale(model->be, x, hp->embedding_scale,
-                   (size_t)batch->n_rows * hp->dim);
+        scale_words(model, batch, x);
     }
-    put_embeddings(model, fwd, batch, x);
     if (d->positions != NULL) {
         ops->add_positions(model->be, d->positions, batch, x);
     }

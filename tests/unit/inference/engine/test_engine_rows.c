@@ -481,9 +481,49 @@ static void logit_biases_come_before_penalties_and_bans(void **state)
     close_bench(&b);
 }
 
+/* Two tokens of the prompt are rows of a table; a third row has a value so
+ * large that the table cannot be mistaken for another part of memory. No token
+ * has a log-prob where a row follows. */
+static void rows_of_a_table_have_no_log_probs(void **state)
+{
+    const uint32_t n_table = 3;
+    rows_case_t c = {0};
+    uint32_t dim;
+    float *table;
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 16);
+    dim = bt_model_hparams(b.model)->dim;
+    table = bt_calloc((size_t)n_table * dim, sizeof(*table));
+    assert_non_null(table);
+    for (uint32_t i = 0; i < n_table * dim; i++) {
+        table[i] = (i < 2 * dim) ? 0.01f * (float)(i % 17) : 1e30f;
+    }
+    c.seq = make_seq(&b, 1, 0.0f); /* 28 tokens */
+    c.seq->tokens[9] = BT_TABLE_TOKEN;
+    c.seq->tokens[20] = BT_TABLE_TOKEN + 1;
+    c.seq->table = table;
+    c.seq->n_table_rows = n_table;
+    want_rows(&b, &c, 0, 28);
+    assert_int_equal(bt_engine_submit(b.engine, c.seq), BT_OK);
+    run_until_left(&b, 1);
+    assert_int_equal(c.seq->n_drawn, MAX_NEW);
+    for (uint32_t i = 0; i < 28; i++) {
+        const bool before_row = (i == 8) || (i == 19);
+
+        assert_int_equal(isnan(c.rows.logprobs[i]) != 0, before_row);
+        assert_true(isfinite(c.rows.logits[(size_t)i * c.n_vocab]));
+    }
+    free_case(&c);
+    bt_free(table);
+    close_bench(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        BT_TEST(rows_of_a_table_have_no_log_probs),
         BT_TEST(logit_rows_equal_those_of_single_steps),
         BT_TEST(logit_rows_exist_when_their_chunk_is_reported),
         BT_TEST(chunk_of_one_token_is_reported),

@@ -598,6 +598,137 @@ static void model_load_survives_every_failed_allocation(void **state)
     bt_gguf_close(gguf);
 }
 
+/* The model's own embeddings: rows of F32 in its file. */
+static const float *own_rows(const bt_gguf_t *gguf)
+{
+    const bt_gguf_tensor_t *tensor = bt_gguf_tensor(gguf, "token_embd.weight");
+
+    assert_non_null(tensor);
+    assert_int_equal(tensor->type, 0);
+    return tensor->data;
+}
+
+/* A prompt of which the tokens of every third place, and the last, are given
+ * as embeddings. */
+typedef struct given {
+    uint32_t tokens[N_TOKENS];
+    const float *rows[N_TOKENS];
+    uint32_t blocks[N_BLOCKS / 8];
+    bt_ragged_seq_t seqs[2];
+    uint32_t logit_rows[2];
+} given_t;
+
+static void give(given_t *g, const bt_gguf_t *gguf, const uint32_t *tokens,
+                 uint32_t dim)
+{
+    memset(g, 0, sizeof(*g));
+    fill_blocks(g->blocks, N_BLOCKS / 8);
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        g->tokens[i] = tokens[i];
+        if ((i % 3 == 0) || (i + 1 == N_TOKENS)) {
+            g->tokens[i] = BT_NO_TOKEN;
+            g->rows[i] = own_rows(gguf) + (size_t)tokens[i] * dim;
+        }
+    }
+}
+
+static void embeddings_of_tokens_give_the_bits_of_the_tokens(void **state)
+{
+    bt_tiny_model_t tiny = variant(0);
+    bt_gguf_t *const gguf = open_tiny(&tiny);
+    rig_t rig = make_rig(&tiny, 2);
+    logits_of_prompt_t p = run_whole(&rig);
+    const uint32_t chunks[] = {1, 7, 50, N_TOKENS - 58};
+    uint32_t at = 0;
+    given_t g;
+
+    (void)state;
+    give(&g, gguf, p.tokens, tiny.dim);
+    for (size_t i = 0; i < BT_ARRAY_LEN(chunks); at += chunks[i++]) {
+        const uint32_t last = chunks[i] - 1;
+        const bt_ragged_seq_t seq = {
+            .n_rows = chunks[i], .pos = at, .blocks = g.blocks};
+        const bt_forward_t fwd = {.seqs = &seq,
+                                  .n_seqs = 1,
+                                  .tokens = g.tokens + at,
+                                  .embeddings = g.rows + at,
+                                  .n_rows = chunks[i],
+                                  .logit_rows = &last,
+                                  .n_logit_rows = 1,
+                                  .kv = rig.kv};
+        bt_forward_t without = fwd;
+        float *logits = NULL;
+
+        assert_int_equal(bt_model_forward(rig.model, &fwd, &logits), BT_OK);
+        assert_memory_equal(logits, p.whole + (size_t)(at + last) * rig.n_vocab,
+                            rig.n_vocab * sizeof(*logits));
+        without.embeddings = NULL; /* each chunk has some */
+        assert_int_equal(bt_model_forward(rig.model, &without, &logits),
+                         BT_ERR_INVALID_PARAM);
+    }
+    assert_int_equal(at, N_TOKENS);
+    free_logits(&p);
+    free_rig(&rig);
+    bt_gguf_close(gguf);
+}
+
+/* Adds the last token, a row, as the second sequence. */
+static uint32_t last_comes_late(void *ctx, uint32_t n_layers)
+{
+    given_t *g = ctx;
+
+    if ((n_layers != 1) || (g->seqs[1].n_rows != 0)) {
+        return 0;
+    }
+    g->seqs[1] = (bt_ragged_seq_t){
+        .row = 5, .n_rows = 1, .pos = N_TOKENS - 1, .blocks = g->blocks};
+    g->logit_rows[1] = 5;
+    return 1;
+}
+
+static void embedding_that_joins_mid_step_gives_the_same_bits(void **state)
+{
+    bt_tiny_model_t tiny = variant(0);
+    bt_gguf_t *const gguf = open_tiny(&tiny);
+    rig_t rig = make_rig(&tiny, 1);
+    logits_of_prompt_t p = run_whole(&rig);
+    uint32_t tokens[6], blocks[N_BLOCKS / 8];
+    const float *rows[6] = {NULL};
+    float *logits = NULL;
+    bt_forward_t fwd;
+    given_t g;
+
+    (void)state;
+    give(&g, gguf, p.tokens, tiny.dim);
+    forward_range(&rig, p.tokens, 0, N_TOKENS - 1, g.blocks, p.other);
+    fill_blocks(blocks, 0);
+    memcpy(tokens, p.tokens, 5 * sizeof(*tokens));
+    tokens[5] = g.tokens[N_TOKENS - 1];
+    rows[5] = g.rows[N_TOKENS - 1];
+    g.seqs[0] = (bt_ragged_seq_t){.n_rows = 5, .blocks = blocks};
+    g.logit_rows[0] = 4;
+    fwd = (bt_forward_t){.seqs = g.seqs,
+                         .n_seqs = 1,
+                         .tokens = tokens,
+                         .embeddings = rows,
+                         .n_rows = 5,
+                         .logit_rows = g.logit_rows,
+                         .n_logit_rows = 1,
+                         .kv = rig.kv,
+                         .take_late = last_comes_late,
+                         .take_late_ctx = &g};
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits), BT_OK);
+    assert_int_equal(g.seqs[1].n_rows, 1);
+    assert_memory_equal(logits, p.whole + (size_t)4 * rig.n_vocab,
+                        rig.n_vocab * sizeof(*logits));
+    assert_memory_equal(logits + rig.n_vocab,
+                        p.whole + (size_t)(N_TOKENS - 1) * rig.n_vocab,
+                        rig.n_vocab * sizeof(*logits));
+    free_logits(&p);
+    free_rig(&rig);
+    bt_gguf_close(gguf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -605,6 +736,8 @@ int main(void)
         BT_TEST(single_operations_give_the_bits_of_fused_steps),
         BT_TEST(other_sequences_in_the_batch_change_no_bit),
         BT_TEST(omitted_logits_change_no_bit),
+        BT_TEST(embeddings_of_tokens_give_the_bits_of_the_tokens),
+        BT_TEST(embedding_that_joins_mid_step_gives_the_same_bits),
         BT_TEST(forward_reads_only_blocks_of_its_sequences),
         BT_TEST(other_kv_types_give_close_and_stable_logits),
         BT_TEST(forward_refuses_out_of_range_arguments),

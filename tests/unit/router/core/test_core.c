@@ -433,7 +433,7 @@ request_with_a_prompt_table_goes_to_workers_that_compute_it(void **state)
         a.message,
         "no workers that support the request's prompt table and logits "
         "processors came within 3000 ms: those that are there have their model "
-        "on a device or cut over ranks, or are of an older version");
+        "on a device, or are of an older version");
     submit_with_table(w, &b);
     d = join_flags(w, "decode-1", BT_ROLE_DECODE, flags);
     assert_int_equal(n_waiting(w), 0);
