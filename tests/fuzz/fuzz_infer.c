@@ -55,6 +55,10 @@ static void check_lowered(const bt_tensor_requests_t *lowered)
                          (row->n_bad_words <= BT_MAX_BAD_WORDS));
         BT_ASSERT_ALWAYS((row->prompts[0].text != NULL) ||
                          (row->prompts[0].n_ids > 0));
+        BT_ASSERT_ALWAYS((row->table.rows == NULL) ||
+                         ((bt_table_width(&row->table.rows->rows) > 0) &&
+                          bt_table_is_finite(&row->table.rows->rows) &&
+                          (row->table.vocab_size == row->table.rows->rows.n)));
         for (uint32_t k = 0; k < row->n_stop_ids; k++) {
             BT_ASSERT_ALWAYS((row->stop_ids[k].n > 0) &&
                              (row->stop_ids[k].n <= BT_MAX_BAD_WORD_TOKENS));
