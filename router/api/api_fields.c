@@ -642,6 +642,7 @@ static const bt_api_field_t fields[] = {
     NOT_YET("top_logprobs", BT_API_R),
     NOT_YET("echo", BT_API_H),
     NOT_YET("suffix", BT_API_C),
+    NOT_YET("prompt_embeds", BT_API_C),
     NOT_YET("functions", BT_API_H),
     NOT_YET("audio", BT_API_H),
     NOT_YET("web_search_options", BT_API_H),

@@ -774,6 +774,8 @@ static void unsupported_options_are_refused_by_name(void **state)
     } cases[] = {
         {H, CHT("'echo': true"), "echo", "true"},
         {C, CMP("'suffix': 'x'"), "suffix", "\"x\""},
+        {C, CMP("'prompt_embeds': 'gAJ'"), "prompt_embeds", "\"gAJ\""},
+        {C, "{'prompt_embeds': ['gAJ']}", "prompt_embeds", "an array"},
         {H, CHT("'functions': [{}]"), "functions", "an array"},
         {H, CHT("'audio': {'voice': 'x'}"), "audio", "an object"},
         {H, CHT("'chat_template': 'x'"), "chat_template", "\"x\""},
