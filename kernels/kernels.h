@@ -325,6 +325,36 @@ BT_MUST_CHECK bt_status_t bt_kernels_check_attention(
     const bt_kernels_caps_t *caps, const bt_attention_t *attention, char *why,
     size_t why_bytes);
 
+/** Values to a multiple of which the rows of bt_lora_rows_t's matrices are
+ *  padded with zeros. */
+#define BT_LORA_LANES 16u
+
+/** Low-rank matrices of one adapter (LoRA), and the rows that they apply to.
+ *  Both matrices are transposed, aligned to 64 bytes, and their rows are padded
+ *  to BT_LORA_LANES. */
+typedef struct bt_lora_rows {
+    const void *a;   /**< back end (n_in, rank) */
+    const void *b;   /**< back end (rank, n_out) */
+    bt_ktype_t type; /**< both matrices' type: F32, F16 or BF16 */
+    uint32_t rank;   /**< at least 1 */
+    float scale;
+    uint32_t row; /**< first row */
+    uint32_t n_rows;
+} bt_lora_rows_t;
+
+/** Arguments of bt_kernels_ops_t.lora: the adapters of one product. */
+typedef struct bt_lora_step {
+    const bt_lora_rows_t *groups; /**< host; no row is in two of them */
+    uint32_t n_groups;
+    const float *x; /**< (R, n_in): input of the product */
+    uint32_t n_in;
+    float *down;           /**< scratch (R, max_rank) */
+    uint32_t max_rank;     /**< multiple of BT_LORA_LANES, at least each rank */
+    float *y;              /**< (R, row_floats): output of the product */
+    size_t row_floats, at; /**< outputs are columns at .. at + n_out - 1 */
+    uint32_t n_out;
+} bt_lora_step_t;
+
 #define BT_TOP_MAX 512u /**< most entries that top() returns per row */
 
 /**
@@ -464,6 +494,16 @@ typedef struct bt_kernels_ops {
     void (*matmul_ids)(bt_backend_t *be, const bt_weight_t *w, const float *x,
                        uint32_t n_rows, const uint32_t *first,
                        const uint32_t *ids, float *out);
+    /** Adds the low-rank products of adapters to the rows of its groups, and
+     *  leaves other rows as they are:
+     *      a[j] = sum of x[r][k] A[j][k], k ascending
+     *      b[o] = sum of a[j] B[o][j], j ascending
+     *      y[r][at + o] = fmaf(scale, b[o], y[r][at + o])
+     *  with one accumulator for each sum, from 0 on, by fmaf. A row's result
+     *  depends on neither the other rows nor their groups. NULL: not in this
+     *  back end. Source: Hu et al., "LoRA: Low-Rank Adaptation of Large
+     *  Language Models". */
+    void (*lora)(bt_backend_t *be, const bt_lora_step_t *step);
 
     /** out[r][i] = x[r][i] * (1 / sqrt(mean(x[r]^2) + eps)) * weight[i].
      *  In place (out == x) is allowed. Sum of squares: 16 lanes, lane i % 16,

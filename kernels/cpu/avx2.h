@@ -22,6 +22,13 @@ static inline vec_t vec_load_f16(const void *at)
     return _mm256_cvtph_ps(_mm_load_si128(at));
 }
 
+/** Loads bf16 values. @a at is aligned to the bytes read. */
+static inline vec_t vec_load_bf16(const void *at)
+{
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_load_si128(at)), 16));
+}
+
 /** Loads 8 signed bytes as floats. @a at is aligned to the bytes read. */
 static inline vec_t vec_load_i8(const void *at)
 {

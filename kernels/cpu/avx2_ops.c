@@ -7,6 +7,7 @@
 
 #define TIER_ID   BT_CPU_AVX2
 #define TIER_NAME "avx2"
+#include "kernels/cpu/tier_lora.h"
 #include "kernels/cpu/tier_ops.h"
 
 static inline void vec_store_f16(uint16_t *at, vec_t v)

@@ -22,6 +22,13 @@ static inline vec_t vec_load_f16(const void *at)
     return _mm512_cvtph_ps(_mm256_load_si256(at));
 }
 
+/** Loads bf16 values. @a at is aligned to the bytes read. */
+static inline vec_t vec_load_bf16(const void *at)
+{
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256(at)), 16));
+}
+
 /** Loads 16 signed bytes as floats. @a at is aligned to the bytes read. */
 static inline vec_t vec_load_i8(const void *at)
 {

@@ -220,6 +220,7 @@ static const bt_kernels_ops_t cpu_ops = {
     .embed = bt_cpu_embed,
     .matmul = bt_cpu_matmul,
     .matmul_ids = bt_cpu_matmul_ids,
+    .lora = bt_cpu_lora,
     .rmsnorm = bt_cpu_rmsnorm,
     .layer_norm = bt_cpu_layer_norm,
     .head_norm = bt_cpu_head_norm,

@@ -83,6 +83,7 @@ void bt_cpu_run(cpu_backend_t *cpu, uint32_t n_items, uint64_t work_per_item,
 BT_CPU_OP(embed);
 BT_CPU_OP(matmul);
 BT_CPU_OP(matmul_ids);
+BT_CPU_OP(lora);
 BT_CPU_OP(norm_matmul);
 BT_CPU_OP(matmul_add);
 BT_CPU_OP(silu_matmul_add);

@@ -422,6 +422,60 @@ static inline uint32_t body_argmax(const float *x, uint32_t n)
     return id;
 }
 
+static inline float lora_value(bt_ktype_t type, const void *matrix, size_t i)
+{
+    switch (type) {
+    case BT_KTYPE_F16:
+        return bt_f16_to_f32(((const uint16_t *)matrix)[i]);
+    case BT_KTYPE_BF16:
+        return bt_bf16_to_f32(((const uint16_t *)matrix)[i]);
+    default:
+        return ((const float *)matrix)[i];
+    }
+}
+
+static inline void body_lora_down(const bt_lora_tile_t *tile)
+{
+    const bt_lora_rows_t *const group = tile->group;
+    const bt_lora_step_t *const step = tile->step;
+    const size_t lanes = bt_lora_lanes(group->rank);
+
+    for (size_t r = 0; r < tile->n_rows; r++) {
+        for (size_t j = 0; j < group->rank; j++) {
+            float sum = 0.0f;
+
+            for (size_t k = 0; k < step->n_in; k++) {
+                sum =
+                    fmaf(tile->x[r * step->n_in + k],
+                         lora_value(group->type, group->a, k * lanes + j), sum);
+            }
+            tile->down[r * step->max_rank + j] = sum;
+        }
+    }
+}
+
+static inline void body_lora_up(const bt_lora_tile_t *tile)
+{
+    const bt_lora_rows_t *const group = tile->group;
+    const bt_lora_step_t *const step = tile->step;
+    const size_t lanes = bt_lora_lanes(step->n_out);
+
+    for (size_t r = 0; r < tile->n_rows; r++) {
+        float *const y = tile->y + r * step->row_floats + step->at;
+
+        for (size_t o = tile->first; o < tile->end; o++) {
+            float sum = 0.0f;
+
+            for (size_t j = 0; j < group->rank; j++) {
+                sum =
+                    fmaf(tile->down[r * step->max_rank + j],
+                         lora_value(group->type, group->b, j * lanes + o), sum);
+            }
+            y[o] = fmaf(group->scale, sum, y[o]);
+        }
+    }
+}
+
 static inline void body_add(float *x, const float *y, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

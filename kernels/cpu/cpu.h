@@ -98,6 +98,28 @@ typedef struct bt_attn_state {
     float sum;
 } bt_attn_state_t;
 
+/** Most rows of a bt_lora_tile_t: each value of a matrix is read once for
+ *  all of them. */
+#define BT_LORA_TILE 4u
+
+/** Neighbouring rows of one adapter. */
+typedef struct bt_lora_tile {
+    const bt_lora_rows_t *group;
+    const bt_lora_step_t *step;
+    const float *x; /**< first row, as the two below */
+    float *down;
+    float *y;
+    uint32_t n_rows;     /**< 1 .. BT_LORA_TILE */
+    uint32_t first, end; /**< outputs that lora_up() computes; first is a
+                              multiple of BT_LORA_LANES */
+} bt_lora_tile_t;
+
+/** Returns the number of values in a row of a matrix with n columns. */
+static inline size_t bt_lora_lanes(uint32_t n)
+{
+    return ((size_t)n + BT_LORA_LANES - 1) / BT_LORA_LANES * BT_LORA_LANES;
+}
+
 /** Element format of the keys and values of a bt_attn_tile_t. */
 typedef enum bt_attn_elem {
     BT_ATTN_LOADED, /**< output of isa->load_keys and load_values */
@@ -218,6 +240,10 @@ typedef struct bt_cpu_isa {
     float (*to_i8)(const float *x, uint32_t n, int8_t *out);
     /** Quantizes one FP8 vector. @return its scale */
     float (*to_e4m3)(const float *x, uint32_t n, uint8_t *out);
+
+    /** Compute the two products of bt_kernels_ops_t.lora for some rows. */
+    void (*lora_down)(const bt_lora_tile_t *tile);
+    void (*lora_up)(const bt_lora_tile_t *tile);
 } bt_cpu_isa_t;
 
 extern const bt_cpu_isa_t bt_cpu_plain;

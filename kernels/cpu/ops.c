@@ -367,3 +367,88 @@ void bt_cpu_clamp(bt_backend_t *be, float *x, float limit, size_t n)
 
     run_factor(cpu, &job, BT_CPU_MIN_ELEMS * 2);
 }
+
+/* ---- lora ---- */
+
+#define LORA_OUTPUTS 256u /* of an item of the second product */
+
+/* An item is a tile of rows of one group; of the second product, a part of
+ * their outputs. */
+typedef struct lora_job {
+    const cpu_backend_t *cpu;
+    const bt_lora_step_t *step;
+    uint32_t n_parts; /* items of one tile */
+    void (*fn)(const bt_lora_tile_t *tile);
+} lora_job_t;
+
+static uint32_t lora_tiles(const bt_lora_rows_t *group)
+{
+    return (group->n_rows + BT_LORA_TILE - 1) / BT_LORA_TILE;
+}
+
+/* Computes part @a part of a group's tile i. */
+static void run_lora_tile(const lora_job_t *job, const bt_lora_rows_t *group,
+                          uint32_t i, uint32_t part)
+{
+    const bt_lora_step_t *const step = job->step;
+    const size_t row = group->row + (size_t)i * BT_LORA_TILE;
+    const uint32_t left = group->n_rows - i * BT_LORA_TILE;
+    const uint32_t first = part * LORA_OUTPUTS;
+    const bt_lora_tile_t tile = {
+        .group = group,
+        .step = step,
+        .x = step->x + row * step->n_in,
+        .down = step->down + row * step->max_rank,
+        .y = step->y + row * step->row_floats,
+        .n_rows = (left < BT_LORA_TILE) ? left : BT_LORA_TILE,
+        .first = first,
+        .end = (step->n_out - first < LORA_OUTPUTS) ? step->n_out
+                                                    : first + LORA_OUTPUTS,
+    };
+
+    job->fn(&tile);
+}
+
+static void run_lora_items(void *ctx, uint32_t thread, uint32_t begin,
+                           uint32_t end)
+{
+    const lora_job_t *job = ctx;
+    const bt_lora_rows_t *group = job->step->groups;
+    uint32_t before = 0; /* items of earlier groups */
+
+    (void)thread;
+    for (uint32_t i = begin; i < end; i++) {
+        while (i - before >= lora_tiles(group) * job->n_parts) {
+            before += lora_tiles(group) * job->n_parts;
+            group++;
+        }
+        run_lora_tile(job, group, (i - before) / job->n_parts,
+                      (i - before) % job->n_parts);
+    }
+}
+
+static void run_lora(cpu_backend_t *cpu, lora_job_t *job, uint32_t n_tiles,
+                     uint64_t work)
+{
+    bt_cpu_run(cpu, n_tiles * job->n_parts, work, BT_CPU_MIN_ELEMS,
+               run_lora_items, job);
+}
+
+void bt_cpu_lora(bt_backend_t *be, const bt_lora_step_t *step)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    lora_job_t job = {
+        .cpu = cpu, .step = step, .n_parts = 1, .fn = cpu->isa->lora_down};
+    uint32_t n_tiles = 0;
+
+    for (uint32_t g = 0; g < step->n_groups; g++) {
+        n_tiles += lora_tiles(&step->groups[g]);
+    }
+    if (n_tiles == 0) {
+        return;
+    }
+    run_lora(cpu, &job, n_tiles, (uint64_t)step->n_in * BT_LORA_LANES);
+    job.n_parts = (step->n_out + LORA_OUTPUTS - 1) / LORA_OUTPUTS;
+    job.fn = cpu->isa->lora_up;
+    run_lora(cpu, &job, n_tiles, (uint64_t)LORA_OUTPUTS * BT_LORA_LANES);
+}

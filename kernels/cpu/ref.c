@@ -189,4 +189,6 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .to_bf16 = ref_to_bf16,
     .to_i8 = body_to_i8,
     .to_e4m3 = body_to_e4m3,
+    .lora_down = body_lora_down,
+    .lora_up = body_lora_up,
 };

@@ -14,8 +14,8 @@
  *                                        (kc_test_tensor) within a tolerance,
  *                                        all else equal bits
  *     kcheck ... --only TEST             ops, family, top, draw, matmul,
- *                                        fused, kv, attention, hash or tensor
- *                                        alone
+ *                                        fused, lora, kv, attention, hash or
+ *                                        tensor alone
  *     kcheck ... --sample N              one case in N of products, fused steps
  *                                        and attention: which, the seed says
  *
@@ -114,6 +114,7 @@ void kc_test_tensor(void);
 void kc_test_tensor_attention(void);
 void kc_test_matmul(void);
 void kc_test_fused(void);
+void kc_test_lora(void);
 void kc_test_ops(void);
 void kc_test_family(void);
 void kc_test_top(void);
