@@ -620,6 +620,18 @@ const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len)
     return NULL;
 }
 
+const bt_hf_family_t *bt_hf_family_of_arch(const char *arch, size_t len,
+                                           uint32_t i)
+{
+    for (size_t k = 0; k < BT_ARRAY_LEN(families); k++) {
+        if ((strlen(families[k].arch) == len) &&
+            (memcmp(families[k].arch, arch, len) == 0) && (i-- == 0)) {
+            return &families[k];
+        }
+    }
+    return NULL;
+}
+
 const char *bt_hf_family_names(void)
 {
     return "llama, mistral, ministral, ministral3, mistral3, smollm3, granite, "

@@ -48,9 +48,8 @@ static void find_blobs(bt_folder_t *folder)
     }
 }
 
-/* Opens a folder; where it cannot be used the reason is in why. */
-static bt_status_t init_folder(bt_folder_t *folder, const char *path, char *why,
-                               size_t why_bytes)
+bt_status_t bt_folder_init(bt_folder_t *folder, const char *path, char *why,
+                           size_t why_bytes)
 {
     if (realpath(path, folder->path) == NULL) {
         const int err = errno;
@@ -65,8 +64,8 @@ static bt_status_t init_folder(bt_folder_t *folder, const char *path, char *why,
     return BT_OK;
 }
 
-static void init_memory(bt_folder_t *folder, const bt_folder_entry_t *entries,
-                        uint32_t n)
+void bt_folder_init_memory(bt_folder_t *folder,
+                           const bt_folder_entry_t *entries, uint32_t n)
 {
     folder->path[0] = '\0';
     folder->blobs[0] = '\0';
@@ -399,9 +398,9 @@ static bt_status_t open_any(const char *path, const bt_folder_entry_t *entries,
     hf->why = why;
     hf->why_bytes = why_bytes;
     if (path != NULL) {
-        status = init_folder(&hf->folder, path, why, why_bytes);
+        status = bt_folder_init(&hf->folder, path, why, why_bytes);
     } else {
-        init_memory(&hf->folder, entries, n);
+        bt_folder_init_memory(&hf->folder, entries, n);
     }
     if (status == BT_OK) {
         status = open_folder(hf, gguf_p);

@@ -50,6 +50,15 @@ typedef struct bt_folder_file {
     int fd; /**< -1: memory */
 } bt_folder_file_t;
 
+/** Opens a folder of files, or of files in memory.
+ *  @param [in] entries  borrowed while the folder is used
+ *  @retval BT_ERR_NOT_FOUND  There is no such folder; the reason is in why.
+ *  @retval BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_folder_init(bt_folder_t *folder, const char *path,
+                                         char *why, size_t why_bytes);
+void bt_folder_init_memory(bt_folder_t *folder,
+                           const bt_folder_entry_t *entries, uint32_t n);
+
 /** Looks up a name in the folder. @return whether it exists, of any kind */
 bool bt_folder_has(const bt_folder_t *folder, const char *name);
 
@@ -196,6 +205,16 @@ const bt_st_tensor_t *bt_hf_stored(const bt_hf_store_t *store, const char *name,
 void bt_hf_store_free(void *store); /**< NULL is allowed. */
 
 /* ---- names.c ---- */
+
+/** Finds the family's line for a tensor. @return NULL: there is none */
+const bt_hf_name_t *bt_hf_line_of(const bt_hf_t *hf, const char *full_name,
+                                  bool *of_layer_p, uint32_t *layer_p,
+                                  const char **tail_p);
+/** Return the orders of rows that BT_HF_FUSED and BT_HF_SPLIT, BT_HF_PACK, and
+ *  BT_HF_QUERY and BT_HF_KEY stand for. */
+bt_recipe_order_t bt_hf_fused_order(const bt_hf_t *hf);
+bt_recipe_order_t bt_hf_packed_order(const bt_hf_t *hf);
+bt_recipe_order_t bt_hf_halves_order(const bt_hf_t *hf, uint32_t n_heads);
 
 /** Fills the store's tensors from the stored ones. */
 BT_MUST_CHECK bt_status_t bt_hf_name_tensors(bt_hf_t *hf);

@@ -174,7 +174,7 @@ static bt_status_t set_order(bt_hf_t *hf, item_t *item,
     return BT_OK;
 }
 
-static bt_recipe_order_t fused_order(const bt_hf_t *hf)
+bt_recipe_order_t bt_hf_fused_order(const bt_hf_t *hf)
 {
     const bt_hf_shape_t *const s = &hf->shape;
     const uint32_t q = s->n_heads / s->n_kv_heads;
@@ -187,13 +187,18 @@ static bt_recipe_order_t fused_order(const bt_hf_t *hf)
                                             {s->n_kv_heads, 1, q + 1}}};
 }
 
+bt_recipe_order_t bt_hf_halves_order(const bt_hf_t *hf, uint32_t n_heads)
+{
+    return (bt_recipe_order_t){.head_dim = hf->shape.head_dim,
+                               .group_heads = 1,
+                               .n_segments = 1,
+                               .segments = {{n_heads, 1, 0}},
+                               .halves = true};
+}
+
 static bt_status_t turn_halves(bt_hf_t *hf, item_t *item, uint32_t n_heads)
 {
-    const bt_recipe_order_t order = {.head_dim = hf->shape.head_dim,
-                                     .group_heads = 1,
-                                     .n_segments = 1,
-                                     .segments = {{n_heads, 1, 0}},
-                                     .halves = true};
+    const bt_recipe_order_t order = bt_hf_halves_order(hf, n_heads);
 
     if (!hf->family->turns) {
         return BT_OK;
@@ -274,7 +279,7 @@ static bt_status_t apply(bt_hf_t *hf, bt_hf_how_t how, item_t *item)
     case BT_HF_TRANSPOSE:
         return transpose(hf, item);
     case BT_HF_FUSED:
-        order = fused_order(hf);
+        order = bt_hf_fused_order(hf);
         return set_order(hf, item, &order);
     default:
         return BT_OK;
@@ -376,8 +381,7 @@ static bt_status_t split(bt_hf_t *hf, item_t *item,
     return BT_OK;
 }
 
-/* Splits query, key and value that are stored one behind the other. */
-static bt_recipe_order_t packed_order(const bt_hf_t *hf)
+bt_recipe_order_t bt_hf_packed_order(const bt_hf_t *hf)
 {
     const bt_hf_shape_t *const s = &hf->shape;
 
@@ -443,13 +447,12 @@ static const char *without_prefix(const bt_hf_t *hf, const char *name)
     return name;
 }
 
-/* Finds the table's line for the tensor. @return NULL: there is none */
-static const bt_hf_name_t *line_of(const bt_hf_t *hf, const item_t *item,
-                                   bool *of_layer_p, uint32_t *layer_p,
-                                   const char **tail_p)
+const bt_hf_name_t *bt_hf_line_of(const bt_hf_t *hf, const char *full_name,
+                                  bool *of_layer_p, uint32_t *layer_p,
+                                  const char **tail_p)
 {
     const bt_hf_family_t *const f = hf->family;
-    const char *const name = without_prefix(hf, item->name);
+    const char *const name = without_prefix(hf, full_name);
     const char *rest = name;
     const bt_hf_name_t *line;
 
@@ -479,7 +482,7 @@ static bt_status_t map_item(bt_hf_t *hf, item_t *item)
     if (is_of_images(hf, item->name)) {
         return BT_OK;
     }
-    line = line_of(hf, item, &of_layer, &layer, &tail);
+    line = bt_hf_line_of(hf, item->name, &of_layer, &layer, &tail);
     if (line == NULL) {
         return unknown(hf, item);
     }
@@ -499,8 +502,9 @@ static bt_status_t map_item(bt_hf_t *hf, item_t *item)
         return check_zeros(hf, item);
     }
     if ((line->how == BT_HF_SPLIT) || (line->how == BT_HF_PACK)) {
-        const bt_recipe_order_t order =
-            (line->how == BT_HF_SPLIT) ? fused_order(hf) : packed_order(hf);
+        const bt_recipe_order_t order = (line->how == BT_HF_SPLIT)
+                                            ? bt_hf_fused_order(hf)
+                                            : bt_hf_packed_order(hf);
 
         return split(hf, item, &order, &layer, line->gguf, tail);
     }

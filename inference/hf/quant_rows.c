@@ -6,8 +6,7 @@
 
 #include "inference/hf/floats.h"
 
-/* The stored row for row r of the tensor. */
-static uint64_t stored_row(const bt_recipe_order_t *order, uint64_t r)
+uint64_t bt_recipe_stored_row(const bt_recipe_order_t *order, uint64_t r)
 {
     const uint32_t dim = order->head_dim;
     uint64_t head;
@@ -119,7 +118,8 @@ bt_status_t bt_recipe_make(const void *recipe, void *out)
     const bt_recipe_t *const r = recipe;
 
     for (uint64_t i = 0; i < r->n_out; i++) {
-        r->row(r, stored_row(&r->order, i), (uint8_t *)out + i * r->row_bytes);
+        r->row(r, bt_recipe_stored_row(&r->order, i),
+               (uint8_t *)out + i * r->row_bytes);
     }
     return BT_OK;
 }

@@ -85,6 +85,8 @@ void bt_recipe_row_unit(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
 /** Returns number @a i of a tensor of F32, F16 or BF16. */
 float bt_recipe_number(const bt_st_tensor_t *tensor, uint64_t i);
 
+/** Returns the stored row that becomes row @a r of the tensor. */
+uint64_t bt_recipe_stored_row(const bt_recipe_order_t *order, uint64_t r);
 /** Returns the number of rows in all segments of the order. */
 uint64_t bt_recipe_order_rows(const bt_recipe_order_t *order);
 /** Returns the number of rows that the stored matrix must have for the
