@@ -79,6 +79,7 @@ void bt_engine_free_pass(bt_pass_t *pass)
 {
     bt_free(pass->plan);
     bt_free(pass->seqs);
+    bt_free(pass->loras);
     bt_free(pass->rows_tokens);
     bt_free(pass->embeddings);
     bt_free(pass->from_ids);
@@ -100,6 +101,7 @@ bt_status_t bt_engine_alloc_pass(const bt_model_t *model, bt_pass_t *pass,
 
     pass->plan = bt_calloc(n_seqs, sizeof(*pass->plan));
     pass->seqs = bt_calloc(n_seqs, sizeof(*pass->seqs));
+    pass->loras = bt_calloc(n_seqs, sizeof(*pass->loras));
     pass->rows_tokens = bt_calloc(rows, sizeof(*pass->rows_tokens));
     pass->from_ids = bt_calloc(rows, sizeof(*pass->from_ids));
     pass->logit_rows = bt_calloc(logit_rows, sizeof(*pass->logit_rows));
@@ -116,7 +118,7 @@ bt_status_t bt_engine_alloc_pass(const bt_model_t *model, bt_pass_t *pass,
     }
     pass->draw_of = bt_calloc(logit_rows, sizeof(*pass->draw_of));
     pass->score_of = bt_calloc(logit_rows, sizeof(*pass->score_of));
-    if ((pass->plan == NULL) || (pass->seqs == NULL) ||
+    if ((pass->plan == NULL) || (pass->seqs == NULL) || (pass->loras == NULL) ||
         (pass->rows_tokens == NULL) || (pass->from_ids == NULL) ||
         (pass->logit_rows == NULL) || (pass->needs == NULL) ||
         (pass->best_ids == NULL) || (pass->draw_of == NULL) ||

@@ -301,6 +301,7 @@ typedef struct bt_seq {
     uint32_t n_processors;
     bt_seq_grammar_t grammar; /**< not with beams */
     bt_drafter_t drafter;     /**< propose == NULL: no drafts */
+    const bt_lora_t *lora; /**< adapter; NULL: none. It outlives the sequence */
     bt_hash128_t space;  /**< cache namespace (kv_prefix.h): what a draft model
                               computed is of use in the same one only */
     bool model_drafts;   /**< the engine's draft model drafts for it, too */

@@ -34,6 +34,7 @@ typedef struct bt_pass {
                              mid-step */
     uint32_t n_rows, n_logit_rows; /**< rows in the arrays below */
     bt_ragged_seq_t *seqs;
+    const bt_lora_t **loras; /* of each entry of seqs */
     uint32_t n_ragged; /**< entries of seqs: one for each item of the plan, or
                             for each of its beams */
     uint32_t *rows_tokens;

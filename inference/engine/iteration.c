@@ -287,6 +287,7 @@ static void lay_beams(bt_pass_t *pass, const bt_seq_t *seq)
     for (uint32_t beam = 0; beam < bt_engine_n_beams(seq); beam++) {
         const uint32_t row = pass->n_rows++;
 
+        pass->loras[pass->n_ragged] = seq->lora;
         pass->seqs[pass->n_ragged++] = (bt_ragged_seq_t){
             .row = row,
             .n_rows = 1,
@@ -332,6 +333,7 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
         return;
     }
     clear_tails(engine, seq, item->n_new);
+    pass->loras[pass->n_ragged] = seq->lora;
     pass->seqs[pass->n_ragged++] = (bt_ragged_seq_t){
         .row = row,
         .n_rows = item->n_new,
@@ -475,6 +477,7 @@ bt_forward_t bt_engine_forward_of(bt_engine_t *engine)
     return (bt_forward_t){
         .seqs = pass->seqs,
         .n_seqs = pass->n_ragged,
+        .loras = pass->loras,
         .tokens = pass->rows_tokens,
         .embeddings = pass->embeddings,
         .from_ids = pass->takes_ids ? pass->from_ids : NULL,

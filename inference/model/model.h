@@ -162,6 +162,7 @@ static inline bool bt_hparams_long_context(const bt_hparams_t *hp,
 bt_attention_t bt_hparams_attention(const bt_hparams_t *hp, uint32_t layer);
 
 typedef struct bt_model bt_model_t;
+typedef struct bt_lora bt_lora_t; /**< adapter of a model: lora.h */
 
 /** Target of a draft head. */
 typedef struct bt_head_target {
@@ -236,6 +237,8 @@ typedef struct bt_model_config {
      *  it that its own file lacks; bt_model_memory() needs no target. NULL: the
      *  model has ranks of its own, or none. */
     const bt_model_t *target;
+    /** Largest rank of adapters (lora.h); 0: calls have none. */
+    uint32_t max_lora_rank;
     /** Number of parts in which sums of products across ranks are added
      *  (shard.h): models with equal numbers give equal bits on any number of
      *  ranks. 0: as many as ranks. */
@@ -366,6 +369,9 @@ typedef struct bt_taps {
 typedef struct bt_forward {
     const bt_ragged_seq_t *seqs; /**< rows contiguous and ascending from 0 */
     uint32_t n_seqs;
+    /** Adapter of each sequence, NULL: none; only with max_lora_rank.
+     * take_late() appends to it, as to seqs. NULL: no sequence has one. */
+    const bt_lora_t *const *loras;
     const uint32_t *tokens; /**< n_rows token ids, each < n_vocab, or
                                  BT_NO_TOKEN (embeddings) */
     uint32_t n_rows;        /**< <= max_rows - first_row */

@@ -7,6 +7,7 @@
 
 #include "common/coll/coll_shm.h"
 #include "inference/model/head.h"
+#include "inference/model/lora_pass.h"
 #include "inference/model/ranks.h"
 
 /* Finds the next run of rows that are tokens, behind those that are not.
@@ -199,11 +200,13 @@ static void add_output(bt_model_t *model, const bt_sum_weight_t *w,
     const uint32_t dim = model->own.dim;
     const size_t n = (size_t)n_rows * dim;
 
-    if (only_adds(model, bias, after)) {
+    if (only_adds(model, bias, after) && !bt_lora_any(model)) {
         bt_step_matmul_add(model->be, w->first, in, n_rows, dim, tmp, x);
         return;
     }
     multiply(model, w, in, n_rows, tmp);
+    bt_lora_add(model, w->is_ffn ? BT_ADAPTER_DOWN : BT_ADAPTER_OUTPUT, 1, in,
+                tmp);
     add_bias(model->be, tmp, bias, n_rows, dim);
     if (norm.weight != NULL) {
         bt_step_norm(model->be, tmp, &norm, n_rows, tmp);
@@ -223,6 +226,7 @@ static void add_activated(bt_model_t *model, const bt_layer_t *layer,
     const uint32_t ffn_dim = model->own.ffn_dim;
 
     if (!family->plain_ffn && (family->act == BT_ACT_SILU) &&
+        !bt_lora_any(model) &&
         only_adds(model, layer->ffn_down_bias, &layer->ffn_post_norm)) {
         bt_step_silu_matmul_add(model->be, layer->ffn_down.first, d->b, n_rows,
                                 ffn_dim, model->own.dim, d->a, x);
@@ -246,8 +250,11 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
     const bt_norm_t norm =
         bt_decoder_norm(model, hp->parallel ? &nothing : &layer->ffn_norm);
 
-    bt_step_norm_linear(model->be, &layer->up, d->part, hp->parallel ? d->c : x,
-                        &norm, n_rows, layer->ffn_down.first, d->a, d->b);
+    bt_lora_norm_linear(
+        model, &layer->up,
+        model->family->plain_ffn ? BT_ADAPTER_UP : BT_ADAPTER_GATE,
+        model->family->plain_ffn ? 1 : 2, hp->parallel ? d->c : x, &norm,
+        n_rows, layer->ffn_down.first, d->a, d->b);
     add_bias(model->be, d->b, layer->up_bias, n_rows,
              bt_decoder_up_dim(model->family, hp));
     bt_model_got_on(fwd);
@@ -307,7 +314,8 @@ static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
     uint32_t index;
     const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
 
-    bt_step_norm_linear(model->be, &layer->qkv, d->part, in, &norm,
+    bt_lora_layer(model, i);
+    bt_lora_norm_linear(model, &layer->qkv, BT_ADAPTER_Q, 3, in, &norm,
                         batch->n_rows, layer->attn_output.first, d->a, d->b);
     add_bias(model->be, d->b, layer->qkv_bias, batch->n_rows,
              (uint32_t)row_floats);
@@ -363,6 +371,7 @@ static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
     const bt_layer_t *const layer = &d->layers[i];
     const bt_norm_t ffn_norm = bt_decoder_norm(model, &layer->ffn_norm);
 
+    bt_lora_layer(model, i);
     if (model->own.parallel) {
         bt_step_norm(model->be, x, &ffn_norm, n_rows, d->c);
     }
@@ -446,6 +455,7 @@ static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
     float *const x =
         d->x + ((size_t)fwd->first_row + late->row) * model->own.dim;
 
+    bt_lora_rows_late(model, fwd, late);
     embed(model, fwd, &late->batch, x);
     for (uint32_t i = 0; i < n_layers; i++) {
         tap_late(model, fwd, late, i, x);
@@ -580,6 +590,7 @@ static void compute_last_layer(bt_model_t *model, const bt_forward_t *fwd,
     attend(model, fwd, batch, last);
     ops->gather_rows(model->be, x, batch, hp->dim, x_last);
     ops->gather_rows(model->be, d->a, batch, hp->n_heads * hp->head_dim, d->b);
+    bt_lora_rows_last(model, batch);
     finish_layer(model, fwd, last, d->b, batch->n_logit_rows, d->a, x_last);
 }
 
@@ -641,6 +652,7 @@ void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd)
         forward_stage(model, batch, fwd);
         return;
     }
+    bt_lora_rows_of(model, fwd);
     embed(model, fwd, batch, x);
     for (uint32_t i = 0; i < last; i++) {
         tap(model, fwd, batch, i, x);
@@ -652,6 +664,7 @@ void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd)
             catch_up(model, fwd, &late, i + 1);
         }
         bt_model_between_layers(model, fwd, i + 1);
+        bt_lora_rows_of(model, fwd); /* others were computed meanwhile */
     }
     tap(model, fwd, batch, last, x);
     store_kv(model, fwd, batch, last, x);

@@ -86,7 +86,8 @@ typedef struct bt_layer {
     float *ffn_down_bias;
 } bt_layer_t;
 
-typedef struct bt_head bt_head_t; /* head.h */
+typedef struct bt_head bt_head_t;           /* head.h */
+typedef struct bt_lora_pass bt_lora_pass_t; /* lora_pass.h */
 
 typedef struct bt_decoder {
     bt_head_t *head;   /**< NULL: a model, not a draft head */
@@ -112,6 +113,7 @@ typedef struct bt_decoder {
     float *c;      /**< dim: input of the feed-forward; NULL: not in parallel */
     float *part;   /**< one part of a linear of several parts; NULL: none has
                         several */
+    bt_lora_pass_t *lora; /**< owned; NULL: calls have no adapters */
     /* Used where sums have several parts on this rank, else NULL. */
     float *cut;                /**< columns of one part */
     float *sums[BT_SUM_DEPTH]; /**< dim: second halves, of each depth */

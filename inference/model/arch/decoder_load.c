@@ -6,6 +6,7 @@
 #include "common/base/alloc.h"
 #include "inference/model/arch/decoder.h"
 #include "inference/model/head.h"
+#include "inference/model/lora_pass.h"
 
 #define NAME_BYTES 96
 
@@ -455,6 +456,7 @@ void bt_decoder_load(bt_loader_t *ld, void **state_p)
     }
     bt_positions_load(ld, d);
     load_activations(ld, d);
+    bt_lora_pass_load(ld, d);
 }
 
 static void free_buffers(bt_backend_t *be, float *const *buffers, size_t n)
@@ -540,6 +542,7 @@ void bt_decoder_free(bt_backend_t *be, void *state)
         free_layer(be, &d->layers[i]);
     }
     bt_head_free(be, d);
+    bt_lora_pass_free(be, d);
     free_own(be, d);
     bt_free(d->layers);
     bt_free(d);

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file lora.h
+ *
+ * LoRA adapters of a loaded model. Each sequence of a call may have one
+ * (bt_forward_t.loras); sequences with different adapters, and without, are in
+ * one batch:
+ *
+ *     x ──▶ W x (all rows) ─▶ + scale B (A x) (rows of each adapter) ─▶ bias …
+ *
+ * A row's results depend on its sequence and its adapter alone: rows without
+ * one have the bits of a model without adapters, in any company.
+ *
+ * Threads: an adapter is loaded and freed by any thread, while the model lives;
+ *          it must not be freed while a call may name it.
+ * Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models".
+ */
+#ifndef BT_INFERENCE_MODEL_LORA_H
+#define BT_INFERENCE_MODEL_LORA_H
+
+#include "inference/gguf/adapter_parts.h"
+#include "inference/model/model.h"
+
+/**
+ * Prepares an adapter for a model, in the memory of its back end.
+ *
+ * @param [in]  adapter  Borrowed for the call.
+ * @param [out] why      On failure a sentence for the user.
+ * @retval BT_ERR_UNSUPPORTED  The model computes no adapters, or none of this
+ *         rank (bt_model_config_t.max_lora_rank).
+ * @retval BT_ERR_MISMATCH     A matrix has not the model's shape.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_lora_load(bt_model_t *model,
+                                       const bt_adapter_t *adapter, char *why,
+                                       size_t why_bytes, bt_lora_t **lora_p);
+/** Frees an adapter before its model. NULL is allowed. */
+void bt_lora_free(bt_model_t *model, bt_lora_t *lora);
+/** Returns the bytes that the adapter takes. */
+size_t bt_lora_bytes(const bt_lora_t *lora);
+
+#endif
