@@ -451,6 +451,21 @@ static void fill_job(const bt_worker_t *w, bt_job_t *job,
     job->seq.sched.deadline_us = first_us;
 }
 
+static bt_status_t take_adapter(const bt_worker_t *w, bt_job_t *job,
+                                const bt_msg_request_t *msg, const char **why_p)
+{
+    if ((msg->adapter.lo == 0) && (msg->adapter.hi == 0)) {
+        return BT_OK;
+    }
+    job->seq.lora = bt_adapters_find(w, msg->adapter);
+    if (job->seq.lora == NULL) {
+        *why_p =
+            "this worker does not have the request's LoRA adapter (--lora)";
+        return BT_ERR_NOT_FOUND;
+    }
+    return BT_OK;
+}
+
 bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
                           const bt_msg_request_t *msg, bt_job_t **job_p,
                           const char **why_p)
@@ -488,6 +503,9 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
         goto err_job;
     }
     status = take_grammar(w, job, msg, why_p);
+    if (status == BT_OK) {
+        status = take_adapter(w, job, msg, why_p);
+    }
     if (status != BT_OK) {
         goto err_job;
     }

@@ -226,6 +226,7 @@ static void close_all(bt_worker_t *w, bt_start_t *s)
         bt_instance_ranks_expect_end(&s->team);
         bt_model_end_ranks(w->model);
     }
+    bt_adapters_close(w);
     bt_model_destroy(w->draft_model);
     bt_model_destroy(w->model);
     bt_backend_close(w->backend);

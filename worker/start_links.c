@@ -141,6 +141,9 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if (bt_model_takes_rows(w->model)) {
         hello->flags |= BT_HELLO_TABLES;
     }
+    if (w->adapters.n > 0) {
+        hello->flags |= BT_HELLO_ADAPTERS;
+    }
     hello->flags |= BT_HELLO_KV_LINKS | BT_HELLO_PROCESSORS;
     if (w->weights.are_replaceable) {
         hello->flags |= BT_HELLO_WEIGHTS;

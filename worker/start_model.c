@@ -282,6 +282,7 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .n_stages = s->team.size / s->team.tp,
         .host_stage = bt_instance_ranks_stage(&s->team),
         .sum_parts = w->config->reduction_parts,
+        .max_lora_rank = bt_adapters_max_rank(w->config),
     };
 
     return config;
@@ -342,6 +343,7 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
     }
     s->memory = memory;
     count_memory(w, &memory);
+    w->model_bytes += bt_adapters_estimate(w->config);
     bt_limits_memory("", limit);
     budget = (bt_memory_budget_t){
         .available_bytes = limit->left + s->held_bytes,
@@ -477,7 +479,8 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
         BT_LOG_ERROR("model %s: %s", w->config->model, why);
         return status;
     }
-    return bt_start_draft_load(w, s, &config);
+    status = bt_adapters_open(w, s);
+    return (status == BT_OK) ? bt_start_draft_load(w, s, &config) : status;
 }
 
 static bt_sched_overlap_mode_t overlap_mode_of(const char *mode)

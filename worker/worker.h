@@ -50,6 +50,7 @@
 #include "inference/draft/ngram_drafter.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
+#include "worker/adapters.h"
 #include "worker/cores.h"
 #include "worker/grammars.h"
 #include "worker/routers.h"
@@ -259,8 +260,9 @@ struct bt_worker {
                          read or write */
     void *kv_memory;  /**< the back end's buffer; NULL: kvt's */
     bt_ngram_corpus_t *corpus; /**< the compute thread's; NULL: none */
-    bt_grammars_t *grammars;   /**< NULL: the worker restricts no answers */
-    bt_copier_t copier;        /**< copies to and from kv_memory */
+    bt_worker_adapters_t adapters;
+    bt_grammars_t *grammars; /**< NULL: the worker restricts no answers */
+    bt_copier_t copier;      /**< copies to and from kv_memory */
     bt_kv_pool_t *pool;
     bt_kv_prefix_t *prefix;  /**< NULL: disabled by option */
     uint32_t cache_epoch;    /**< number of times that it was emptied by order;

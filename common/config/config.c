@@ -12,10 +12,11 @@
 #include "common/config/config_options.h"
 #include "common/config/version.h"
 
-#define REASON_BYTES 512
-#define ENV_BYTES    64
-#define HELP_BYTES   65536
-#define NAME_BYTES   128
+#define REASON_BYTES   512
+#define ENV_BYTES      64
+#define HELP_BYTES     65536
+#define NAME_BYTES     128
+#define ADAPTERS_BYTES ((size_t)4 << 20) /* of --lora */
 
 /* In the order of the bits BT_PROG_. */
 static const struct {
@@ -84,6 +85,7 @@ static bool is_text(const bt_option_t *option)
            (option->type == BT_OPTION_ADDRESS) ||
            (option->type == BT_OPTION_TARGETS) ||
            (option->type == BT_OPTION_SAMPLING) ||
+           (option->type == BT_OPTION_ADAPTERS) ||
            (option->type == BT_OPTION_MODELS);
 }
 
@@ -120,6 +122,27 @@ static void store_number(bt_config_t *config, const bt_option_t *option,
     }
 }
 
+/* Appends to a list that a source gives item by item. */
+static bt_status_t append_text(bt_config_store_t *store,
+                               const bt_option_t *option, const char *text)
+{
+    const size_t i = (size_t)(option - bt_config_options);
+    bt_strbuf_t list;
+    bt_status_t status;
+
+    bt_strbuf_init(&list, ADAPTERS_BYTES);
+    bt_strbuf_printf(&list, "%s;%s", store->texts[i], text);
+    status = bt_strbuf_status(&list);
+    if (status == BT_OK) {
+        status = bt_config_keep(&store->texts[i], list.data);
+    }
+    if (status == BT_OK) {
+        *(const char **)field_of(&store->config, option) = store->texts[i];
+    }
+    bt_strbuf_fini(&list);
+    return status;
+}
+
 bt_status_t bt_config_store_set(bt_config_store_t *store,
                                 const bt_option_t *option, const char *text,
                                 bt_config_source_t source, const char *where)
@@ -143,6 +166,9 @@ bt_status_t bt_config_store_set(bt_config_store_t *store,
     }
     if (option->type == BT_OPTION_MODELS) {
         status = bt_config_models_add(store, value.text, where);
+    } else if ((option->type == BT_OPTION_ADAPTERS) &&
+               (source == store->sources[i])) {
+        status = append_text(store, option, value.text);
     } else if (is_text(option)) {
         status = bt_config_keep(&store->texts[i], value.text);
         if (status == BT_OK) {

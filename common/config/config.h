@@ -47,9 +47,11 @@
 #define BT_CONFIG_MAX_MODELS       16
 #define BT_CONFIG_GRPC_DEFAULT     "127.0.0.1:8001"
 #define BT_CONFIG_MAX_ROUTERS      16
-#define BT_CONFIG_ROUTER_PORT_STEP 10  /**< between two routers */
-#define BT_CONFIG_MODEL_NAME_BYTES 64  /**< with the zero byte */
-#define BT_CONFIG_HINT_BYTES       384 /**< size of bt_config_pulled_hint() */
+#define BT_CONFIG_ROUTER_PORT_STEP 10 /**< between two routers */
+#define BT_CONFIG_MODEL_NAME_BYTES 64 /**< with the zero byte */
+#define BT_CONFIG_PATH_BYTES \
+    4096 /**< size of an adapter's path, with the zero byte */
+#define BT_CONFIG_HINT_BYTES 384 /**< size of bt_config_pulled_hint() */
 
 /** Argument of one --model. */
 typedef struct bt_config_model {
@@ -163,6 +165,8 @@ typedef struct bt_config {
     const char *draft_model;        /* FILE; "": none */
     uint64_t draft_corpus_bytes;
     uint64_t grammar_cache_bytes;     /* worker: matchers that no job has */
+    const char *lora;                 /* NAME=PATH;..., "" = none */
+    uint32_t max_lora_rank;           /* 64 */
     const char *allow_weight_updates; /* DIR; "": none */
     uint32_t draft_tokens;            /* 0: those that are expected to pay */
     const char *prefix_cache;         /* on, off */
@@ -336,6 +340,20 @@ typedef struct bt_config_sampling {
 BT_MUST_CHECK bt_status_t
 bt_config_sampling_read(const char *text, bt_config_sampling_t *sampling_p,
                         char *why, size_t why_bytes);
+
+/** Adapter of --lora. */
+typedef struct bt_config_adapter {
+    char name[BT_CONFIG_MODEL_NAME_BYTES];
+    char path[BT_CONFIG_PATH_BYTES];
+} bt_config_adapter_t;
+
+/** Reads the next adapter of --lora's value.
+ *  @param [in,out] rest_io  what is left of the value
+ *  @retval BT_OK
+ *  @retval BT_ERR_NOT_FOUND      there is none left
+ *  @retval BT_ERR_INVALID_PARAM  not NAME=PATH */
+BT_MUST_CHECK bt_status_t
+bt_config_adapter_next(const char **rest_io, bt_config_adapter_t *adapter_p);
 
 /** Appends a --model argument as a program parses it: NAME=PATH, or PATH
  *  when @a name is "". Without a zero byte after it. */

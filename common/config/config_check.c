@@ -502,6 +502,31 @@ static bt_status_t check_otlp(const bt_config_store_t *store)
     return BT_OK;
 }
 
+static bt_status_t check_adapters(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+    const char *rest = c->lora;
+    const char *others;
+    bt_config_adapter_t adapter, other;
+
+    if ((c->lora[0] != '\0') && (c->n_models > 1)) {
+        return bt_config_complain(
+            store, "--lora: adapters are those of one model; %u are given",
+            c->n_models);
+    }
+    while (bt_config_adapter_next(&rest, &adapter) == BT_OK) {
+        others = rest;
+        while (bt_config_adapter_next(&others, &other) == BT_OK) {
+            if (strcmp(adapter.name, other.name) == 0) {
+                return bt_config_complain(
+                    store, "--lora: two adapters have the name %s",
+                    adapter.name);
+            }
+        }
+    }
+    return BT_OK;
+}
+
 static bt_status_t check_draft(const bt_config_store_t *store)
 {
     const bt_config_t *const c = &store->config;
@@ -534,6 +559,7 @@ static const struct {
     {~0u, check_kv_ports},
     {~0u, check_gpu_metrics},
     {BT_PROG_SERVE | BT_PROG_PREFILL | BT_PROG_DECODE, check_draft},
+    {~0u, check_adapters},
     {BT_PROG_SERVE, check_prefill},
     {BT_PROG_SERVE | BT_PROG_ROUTER, check_tls},
     {BT_PROG_SERVE | BT_PROG_ROUTER, check_tenants},

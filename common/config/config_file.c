@@ -98,7 +98,8 @@ static bt_status_t take_line(bt_config_store_t *store, const char *position,
                                   (near == NULL) ? "" : near->name);
     }
     i = (size_t)(option - bt_config_options);
-    if ((first_lines[i] != 0) && (option->type != BT_OPTION_MODELS)) {
+    if ((first_lines[i] != 0) && (option->type != BT_OPTION_MODELS) &&
+        (option->type != BT_OPTION_ADAPTERS)) {
         return bt_config_complain(store,
                                   "%s: '%s' was given already in line %u",
                                   position, key, first_lines[i]);

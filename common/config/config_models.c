@@ -173,6 +173,31 @@ bt_status_t bt_config_models_check(const bt_config_store_t *store)
     return BT_OK;
 }
 
+bt_status_t bt_config_adapter_next(const char **rest_io,
+                                   bt_config_adapter_t *adapter_p)
+{
+    const char *const text = (*rest_io != NULL) ? *rest_io : "";
+    const size_t n = strcspn(text, ";");
+    const char *const equals = memchr(text, '=', n);
+    size_t n_name, n_path;
+
+    if (n == 0) {
+        return (text[0] == '\0') ? BT_ERR_NOT_FOUND : BT_ERR_INVALID_PARAM;
+    }
+    n_name = (equals != NULL) ? (size_t)(equals - text) : 0;
+    n_path = n - n_name - 1;
+    if (!bt_config_is_model_name(text, n_name) || (n_path == 0) ||
+        (n_path >= sizeof(adapter_p->path))) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    memcpy(adapter_p->name, text, n_name);
+    adapter_p->name[n_name] = '\0';
+    memcpy(adapter_p->path, equals + 1, n_path);
+    adapter_p->path[n_path] = '\0';
+    *rest_io = text + n + ((text[n] == ';') ? 1 : 0);
+    return BT_OK;
+}
+
 /* Sets options from a model repository, unless a source of higher precedence
  * does. */
 

@@ -63,6 +63,9 @@
 #define SAMPLING(tier, name, programs, field, help, details)               \
     ROW(tier, name, SAMPLING, "JSON", "", 0, 0, "", NULL, programs, field, \
         help, details)
+#define ADAPTERS(tier, name, programs, field, help, details)             \
+    ROW(tier, name, ADAPTERS, "NAME=PATH", "", 0, 0, "", NULL, programs, \
+        field, help, details)
 
 /* clang-format off */
 const bt_option_t bt_config_options[] = {
@@ -429,6 +432,16 @@ const bt_option_t bt_config_options[] = {
          "running workers; empty: none may",
          "POST /update_weights_from_disk. Router and workers both need it. "
          "Answers then have the member weight_version"),
+    ADAPTERS(COMMON, "lora", ALL, lora,
+         "LoRA adapter that clients call NAME: a folder as PEFT saves it, or "
+         "a GGUF file; repeatable",
+         "Router and workers need the same ones; baton serve passes them on. "
+         "In the environment ; separates several. Of one model, on CPUs, "
+         "without ranks"),
+    COUNT(ADVANCED, "max-lora-rank", "64", 1, 512, "", S | WORKERS,
+         max_lora_rank,
+         "Largest rank of an adapter; with --lora",
+         "Memory for intermediate results grows with it"),
     COUNT(INTERNAL, "draft-tokens", "0", 0, 16, "tokens", S | WORKERS,
          draft_tokens,
          "Drafts of a sequence that an iteration verifies; 0: those that are "

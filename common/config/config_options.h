@@ -11,7 +11,7 @@
 
 #include "common/config/config.h"
 
-#define BT_CONFIG_N_OPTIONS  149
+#define BT_CONFIG_N_OPTIONS  151
 #define BT_CONFIG_N_PROGRAMS 4
 
 typedef enum bt_option_type {
@@ -31,6 +31,8 @@ typedef enum bt_option_type {
     BT_OPTION_MODELS,   /**< [NAME=]PATH, repeatable; config->models */
     BT_OPTION_TARGETS,  /**< const char *, NAME=TTFT/ITL,... */
     BT_OPTION_SAMPLING, /**< const char *, JSON of sampling defaults */
+    BT_OPTION_ADAPTERS, /**< const char *, NAME=PATH, repeatable: joined by ;
+                             (bt_config_adapter_next()) */
 } bt_option_type_t;
 
 /** Readers that an option is meant for. */

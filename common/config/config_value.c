@@ -187,6 +187,17 @@ static bool next_targets(const char **text_p, targets_t *targets_p)
     return true;
 }
 
+static bool are_adapters(const char *text)
+{
+    bt_config_adapter_t adapter;
+    bt_status_t status = BT_OK;
+
+    while (status == BT_OK) {
+        status = bt_config_adapter_next(&text, &adapter);
+    }
+    return status == BT_ERR_NOT_FOUND;
+}
+
 bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
                                   bt_option_value_t *value_p, char *reason,
                                   size_t bytes)
@@ -217,6 +228,15 @@ bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
                          text);
                 return BT_ERR_INVALID_PARAM;
             }
+        }
+        break;
+    case BT_OPTION_ADAPTERS:
+        if (!are_adapters(text)) {
+            snprintf(reason, bytes,
+                     "'%s' is not NAME=PATH, a name as a model has it and the "
+                     "path of a LoRA adapter",
+                     text);
+            return BT_ERR_INVALID_PARAM;
         }
         break;
     case BT_OPTION_SAMPLING:

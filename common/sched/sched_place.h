@@ -94,12 +94,14 @@ void bt_sched_links_fini(bt_sched_links_t *links);
 #define BT_SCHED_WEIGHED 32u /**< LOCAL only if that costs less */
 /** Logits processors (bt_processor_options_t). */
 #define BT_SCHED_PROCESSORS 64u
-#define BT_SCHED_BEAMS      128u /**< beam search, in what generates */
-#define BT_SCHED_GRAMMARS   256u /**< answers restricted to a grammar */
-#define BT_SCHED_TABLES     512u /**< prompts with rows of a prompt table */
+#define BT_SCHED_BEAMS      128u  /**< beam search, in what generates */
+#define BT_SCHED_GRAMMARS   256u  /**< answers restricted to a grammar */
+#define BT_SCHED_TABLES     512u  /**< prompts with rows of a prompt table */
+#define BT_SCHED_ADAPTERS   1024u /**< sequences with LoRA adapters */
 /** Capabilities that a request may need: bt_sched_request_t.capabilities. */
-#define BT_SCHED_CAPABILITIES \
-    (BT_SCHED_PROCESSORS | BT_SCHED_BEAMS | BT_SCHED_GRAMMARS | BT_SCHED_TABLES)
+#define BT_SCHED_CAPABILITIES                                   \
+    (BT_SCHED_PROCESSORS | BT_SCHED_BEAMS | BT_SCHED_GRAMMARS | \
+     BT_SCHED_TABLES | BT_SCHED_ADAPTERS)
 /** Returns a set of capabilities as an index; 0: none. */
 #define BT_SCHED_CAPABILITY_SET(capabilities) \
     ((capabilities) / BT_SCHED_PROCESSORS)

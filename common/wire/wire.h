@@ -237,6 +237,9 @@ typedef struct bt_msg_hello {
 /** Flag: computes rows of a prompt table (bt_msg_request_t.table); a worker
  *  without it gets no request that has one. */
 #define BT_HELLO_TABLES 8192u
+/** Flag: has LoRA adapters (bt_msg_request_t.adapter); a worker without it gets
+ *  no request that names one. */
+#define BT_HELLO_ADAPTERS 16384u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< prefill and token #1, then transfer KV */
@@ -302,6 +305,10 @@ typedef struct bt_msg_request {
      *  it computes the prompt of a sequence that it has paused. In a fanout
      *  requests without tokens have the leader's. */
     bt_table_rows_t table;
+    /** Digest of the LoRA adapter that the sequence has (bt_adapter_t.digest);
+     *  only to workers with BT_HELLO_ADAPTERS. `space` is one of the adapter's.
+     *  {0, 0}: none. */
+    bt_hash128_t adapter;
 } bt_msg_request_t;
 
 /** Receive region: where one rank of P may write into the pool of one rank

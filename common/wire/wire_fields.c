@@ -148,6 +148,8 @@ static const field_t request_fields[] = {
     U32(bt_msg_request_t, table.n, 0, ANY),
     COUNTED(FIELD_BLOB, bt_msg_request_t, table.data, table.bytes, 0,
             BT_TABLE_MAX_BYTES),
+    OF(FIELD_U64, bt_msg_request_t, adapter.lo),
+    OF(FIELD_U64, bt_msg_request_t, adapter.hi),
 };
 
 static const field_t sampling_fields[] = {

@@ -662,7 +662,9 @@ void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
 /** Model as OpenAI's clients see it. */
 typedef struct bt_api_model {
     const char *name;
-    int64_t created; /**< seconds since 1970 */
+    const char *root;   /**< path of an adapter; NULL: `name` */
+    const char *parent; /**< model of an adapter; NULL: a model */
+    int64_t created;    /**< seconds since 1970 */
     uint32_t context_tokens;
     const char *chat_template; /**< name of the template; NULL: none */
     bt_sampling_defaults_t sampling;

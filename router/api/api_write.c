@@ -826,8 +826,9 @@ static void put_model(const bt_api_model_t *model, bt_json_t *json)
     bt_json_str(json, "object", "model");
     bt_json_i64(json, "created", model->created);
     bt_json_str(json, "owned_by", "baton");
-    bt_json_str(json, "root", model->name);
-    bt_json_null(json, "parent");
+    bt_json_str(json, "root",
+                (model->root != NULL) ? model->root : model->name);
+    bt_json_str(json, "parent", model->parent); /* NULL is null */
     bt_json_u64(json, "max_model_len", model->context_tokens);
     bt_json_str(json, "chat_template", model->chat_template);
     put_sampling(&model->sampling, json);

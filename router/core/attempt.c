@@ -242,6 +242,7 @@ static void send_request(bt_core_t *core, const fanout_t *fanout,
                 .complete_within = gen->prompt->completes ? gen->max_new : 0,
                 .table = (gen->prompt->table != NULL) ? gen->prompt->table->rows
                                                       : (bt_table_rows_t){0},
+                .adapter = gen->adapter,
                 .fanout = is_fanout ? fanout->gens[0]->id : 0,
                 .fanout_size = is_fanout ? fanout->n : 0,
             },
@@ -328,7 +329,8 @@ uint32_t bt_gen_capabilities(const bt_gen_t *gen)
                                                        : 0) |
            (bt_gen_has_beams(gen) ? BT_SCHED_BEAMS : 0) |
            ((gen->prompt->grammar_bytes > 0) ? BT_SCHED_GRAMMARS : 0) |
-           ((gen->prompt->table != NULL) ? BT_SCHED_TABLES : 0);
+           ((gen->prompt->table != NULL) ? BT_SCHED_TABLES : 0) |
+           (bt_gen_has_adapter(gen) ? BT_SCHED_ADAPTERS : 0);
 }
 
 static bt_sched_request_t request_of(const bt_gen_t *gen)

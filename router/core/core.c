@@ -171,7 +171,7 @@ static bool lacks_able_workers(const bt_core_t *core, const bt_gen_t *gen)
            (able_us(core, gen) != core->tick_us);
 }
 
-#define NEEDS_TEXT 96
+#define NEEDS_TEXT 112
 
 /* Writes what not every worker can do, for error texts: "a", "a and b", "a, b
  * and c". @return text */
@@ -181,6 +181,7 @@ static const char *special_needs(const bt_gen_t *gen, char text[NEEDS_TEXT])
         uint32_t capability;
         const char *name;
     } needs[] = {
+        {BT_SCHED_ADAPTERS, "LoRA adapter"},
         {BT_SCHED_TABLES, "prompt table"},
         {BT_SCHED_GRAMMARS, "structured output"},
         {BT_SCHED_BEAMS, "beam search"},
@@ -219,6 +220,9 @@ static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
                     special_needs(gen, needs), wait_ms,
                     (gen->prompt->table != NULL)
                         ? "have their model on a device, or are of an older "
+                          "version"
+                    : bt_gen_has_adapter(gen)
+                        ? "have no adapters (--lora), or are of an older "
                           "version"
                         : "are of an older version");
     } else if (gen->attempt.number > 0) {

@@ -93,8 +93,9 @@ typedef struct bt_gen_spec {
     /** Special tokens shown even when `shows_special` is false, or NULL; lives
      *  as long as the core. */
     const bt_token_set_t *shown;
-    bt_hash128_t space;  /**< as in bt_msg_request_t.space */
-    uint32_t max_drafts; /**< as in bt_msg_request_t.max_drafts */
+    bt_hash128_t space;   /**< as in bt_msg_request_t.space */
+    bt_hash128_t adapter; /**< as in bt_msg_request_t.adapter */
+    uint32_t max_drafts;  /**< as in bt_msg_request_t.max_drafts */
     /** Beam search: the generation has `n_returned` answers, the best of which
      *  is its output; without stops, stop_ids of several tokens, alternatives
      * and logits. width 0: none. */

@@ -130,6 +130,7 @@ struct bt_gen {
     bt_gen_weights_t weights; /**< see bt_core_weights_of() */
     bool is_held; /**< submitted while the core holds: waits for its release */
     bt_hash128_t space;
+    bt_hash128_t adapter; /* {0, 0}: none */
     /** Owned log-probs and logits; NULL: none requested. */
     bt_gen_rows_t *rows;
     /** Queue position by arrival; linked in a queue while WAITING. */
@@ -460,6 +461,12 @@ bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
  *  which every end at a worker and every tick makes. */
 #define BT_CORE_TURN_TOKENS 65536u
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us);
+/** True when the generation has a LoRA adapter. */
+static inline bool bt_gen_has_adapter(const bt_gen_t *gen)
+{
+    return (gen->adapter.lo | gen->adapter.hi) != 0;
+}
+
 /** Returns the capabilities (BT_SCHED_*) that workers of the generation need.
  */
 uint32_t bt_gen_capabilities(const bt_gen_t *gen);

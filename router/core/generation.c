@@ -67,6 +67,7 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
 {
     gen->prompt = bt_prompt_ref(spec->prompt);
     gen->space = spec->space;
+    gen->adapter = spec->adapter;
     gen->sampling = spec->sampling;
     gen->sampling.bad_words = NULL;
     if (spec->sampling.n_bad_words > 0) {

@@ -158,6 +158,9 @@ static void set_roles(bt_instance_t *worker, uint32_t roles)
     if ((worker->hello.flags & BT_HELLO_TABLES) != 0) {
         worker->sched.roles |= BT_SCHED_TABLES;
     }
+    if ((worker->hello.flags & BT_HELLO_ADAPTERS) != 0) {
+        worker->sched.roles |= BT_SCHED_ADAPTERS;
+    }
     if ((roles & BT_ROLE_PREFILL) != 0) {
         worker->sched.roles |= BT_SCHED_PREFILL;
     }

@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/config/config.h"
+#include "router/frontend/served_adapters.h"
 #include "router/frontend/watching.h"
 #include "router/frontend/weight_update.h"
 
@@ -43,7 +44,8 @@ static bt_status_t open_models(bt_frontend_t *front)
             bt_served_free(served);
         }
     }
-    return status;
+    return (status == BT_OK) ? bt_served_adapters_open(&front->models, config)
+                             : status;
 }
 
 /* Limit on clients' shared memory that is read for requests in progress: as for

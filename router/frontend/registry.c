@@ -15,6 +15,7 @@
 #include "inference/gguf/architectures.h"
 #include "inference/hf/hf.h"
 #include "router/frontend/frontend.h"
+#include "router/frontend/served_adapters.h"
 #include "router/frontend/watching.h"
 #include "router/text/harmony_parser.h"
 
@@ -312,6 +313,7 @@ void bt_served_free(bt_served_t *served)
         return;
     }
     bt_core_destroy(served->core);
+    bt_served_adapters_free(served);
     bt_chat_template_free(served->chat);
     bt_token_set_fini(&served->reason_marks);
     bt_token_set_fini(&served->all_marks);
@@ -716,5 +718,8 @@ void bt_registry_names(const bt_registry_t *registry, bt_strbuf_t *out)
     {
         bt_strbuf_printf(out, "%s%s", separator, served->name);
         separator = ", ";
+        for (uint32_t i = 0; i < served->n_adapters; i++) {
+            bt_strbuf_printf(out, ", %s", served->adapters[i].name);
+        }
     }
 }

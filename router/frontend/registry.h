@@ -43,7 +43,8 @@
 #define BT_SERVED_WHY_BYTES 400
 
 typedef struct bt_frontend bt_frontend_t;
-typedef struct bt_weight_update bt_weight_update_t; /**< weight_update.h */
+typedef struct bt_weight_update bt_weight_update_t;   /**< weight_update.h */
+typedef struct bt_served_adapter bt_served_adapter_t; /**< served_adapters.h */
 
 /** Message sender, as bt_core_ops_t.send. */
 typedef void (*bt_send_t)(void *ctx, bt_instance_t *worker,
@@ -78,6 +79,8 @@ typedef struct bt_served {
     bt_weight_update_t *weight_update; /**< being carried out; NULL: none */
     bt_series_t *series;               /**< owned by front->watch */
     bool was_ready;                    /**< readiness at the last check */
+    bt_served_adapter_t *adapters;     /**< owned, n_adapters of them */
+    uint32_t n_adapters;
     bool
         unloaded; /**< unloaded by an admin command: new requests are refused */
 } bt_served_t;

@@ -71,3 +71,14 @@ bt_hash128_t bt_space_of_table(const uint8_t key[BT_SPACE_KEY_BYTES],
     bt_key_derive(key, "baton kv table", parts, BT_ARRAY_LEN(parts), out);
     return space_of(out);
 }
+
+bt_hash128_t bt_space_of_adapter(const uint8_t key[BT_SPACE_KEY_BYTES],
+                                 bt_hash128_t space, bt_hash128_t adapter)
+{
+    const uint64_t words[] = {space.lo, space.hi, adapter.lo, adapter.hi};
+    const bt_key_part_t part = {.data = words, .bytes = sizeof(words)};
+    uint8_t out[BT_KEY_BYTES];
+
+    bt_key_derive(key, "baton kv adapter", &part, 1, out);
+    return space_of(out);
+}

@@ -9,6 +9,8 @@
  *                                 ├─▶ BLAKE2b(key, tenant, salt)
  *                                 └─▶ BLAKE2b(key, one of these, prompt table)
  *
+ * K and V depend on the adapter, too: BLAKE2b(key, that space, adapter).
+ *
  * The hash is keyed, so that outsiders can neither choose salts that collide,
  * nor recognize a salt from what a worker shows; the key is derived from the
  * cluster's key, so that all routers of a cluster, also after a restart, map
@@ -50,5 +52,10 @@ bt_hash128_t bt_space_of_salt(const uint8_t key[BT_SPACE_KEY_BYTES],
 bt_hash128_t bt_space_of_table(const uint8_t key[BT_SPACE_KEY_BYTES],
                                bt_hash128_t space, const bt_table_rows_t *rows,
                                const uint64_t *extra_ids, uint32_t n_extra);
+/** Returns the cache namespace of an adapter's requests within another one,
+ *  @a space.
+ *  @param [in] adapter  digest of its content */
+bt_hash128_t bt_space_of_adapter(const uint8_t key[BT_SPACE_KEY_BYTES],
+                                 bt_hash128_t space, bt_hash128_t adapter);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "router/frontend/served_adapters.h"
 #include "router/http/routes_priv.h"
 
 #define MAX_SEGMENTS     8
@@ -164,6 +165,18 @@ static bt_api_model_t api_model(const bt_served_t *served, const char *name)
     };
 }
 
+/* An adapter is a model whose parent is the one that it adapts. */
+static bt_api_model_t api_adapter(const bt_served_t *served,
+                                  const bt_served_adapter_t *adapter)
+{
+    bt_api_model_t model = api_model(served, adapter->name);
+
+    model.created = adapter->created;
+    model.root = adapter->path;
+    model.parent = served->name;
+    return model;
+}
+
 static void list_models(bt_http_request_t *r)
 {
     bt_api_model_t models[BT_DOOR_MAX_MODELS];
@@ -174,6 +187,11 @@ static void list_models(bt_http_request_t *r)
         if (!served->unloaded && (n < BT_DOOR_MAX_MODELS)) {
             models[n++] = api_model(served, served->name);
         }
+        for (uint32_t i = 0; !served->unloaded && (i < served->n_adapters) &&
+                             (n < BT_DOOR_MAX_MODELS);
+             i++) {
+            models[n++] = api_adapter(served, &served->adapters[i]);
+        }
     }
     bt_strbuf_reset(&r->door->out);
     bt_api_write_models(models, n, &r->door->out);
@@ -182,7 +200,11 @@ static void list_models(bt_http_request_t *r)
 
 static void one_model(bt_http_request_t *r)
 {
-    const bt_api_model_t model = api_model(r->served, r->base.model);
+    const bt_served_adapter_t *const adapter = bt_served_adapter_find(
+        &r->door->front->models, r->base.model, &r->served);
+    const bt_api_model_t model = (adapter != NULL)
+                                     ? api_adapter(r->served, adapter)
+                                     : api_model(r->served, r->base.model);
 
     bt_strbuf_reset(&r->door->out);
     bt_api_write_model(&model, &r->door->out);
@@ -439,6 +461,10 @@ static void follow(bt_http_request_t *r, const route_t *route)
     }
     if (r->base.model != NULL) {
         r->served = bt_registry_find(&r->door->front->models, r->base.model);
+        if (r->served == NULL) {
+            (void)bt_served_adapter_find(&r->door->front->models, r->base.model,
+                                         &r->served);
+        }
         if (r->served == NULL) {
             refuse_model(r);
             return;

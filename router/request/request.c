@@ -6,6 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "router/frontend/served_adapters.h"
 #include "router/frontend/watching.h"
 #include "router/request/request_priv.h"
 
@@ -374,6 +375,12 @@ bt_status_t bt_request_find_model(bt_request_t *r, const char *name,
                               ? bt_registry_find_tagged(&r->front->models, name)
                               : bt_registry_find(&r->front->models, name);
 
+    const bt_served_adapter_t *adapter =
+        (served == NULL)
+            ? bt_served_adapter_find(&r->front->models, name, &served)
+            : NULL;
+
+    r->adapter = (adapter != NULL) ? adapter->digest : (bt_hash128_t){.lo = 0};
     if (served == NULL) {
         bt_registry_refuse(&r->front->models, name, &r->error);
         return BT_ERR_NOT_FOUND;

@@ -102,8 +102,8 @@ static bt_status_t judge_ignored(bt_input_t *in)
     return BT_OK;
 }
 
-/* Returns the cache namespace of the request. */
-static bt_hash128_t space_of(const bt_input_t *in)
+/* Returns the cache namespace of the request, but for its adapter. */
+static bt_hash128_t space_of_tenant(const bt_input_t *in)
 {
     const bt_request_t *r = in->job.request;
     const uint8_t *key = r->front->space_key;
@@ -113,6 +113,16 @@ static bt_hash128_t space_of(const bt_input_t *in)
         return bt_space_of_tenant(key, r->tenant->name, salt);
     }
     return (salt != NULL) ? bt_space_of_salt(key, salt) : (bt_hash128_t){0, 0};
+}
+
+static bt_hash128_t space_of(const bt_input_t *in)
+{
+    const bt_request_t *r = in->job.request;
+    const bt_hash128_t space = space_of_tenant(in);
+
+    return ((r->adapter.lo == 0) && (r->adapter.hi == 0))
+               ? space
+               : bt_space_of_adapter(r->front->space_key, space, r->adapter);
 }
 
 /* Moves a prompt with rows of a table to the table's namespace. */

@@ -68,6 +68,7 @@ ACCOUNT = (
     ("docs/FROM_TENSORRT_LLM.md", "./baton check", "tests/integration/test_model_repository.py"),
     ("docs/FROM_TENSORRT_LLM.md", "./baton serve", "tests/clients/test_examples.py"),
     ("docs/GPU_STATUS.md", "", SHORTHAND),
+    ("docs/LORA.md", "", "tests/integration/test_lora.py"),
     ("docs/RUN.md", "./baton serve --model tiny.gguf --prefill 3", "tests/integration/test_cluster_admin.py"),
     ("docs/RUN.md", "./baton ask why", "tests/clients/test_docs_commands.py"),
     ("docs/RUN.md", "./baton ask --system", "tests/clients/test_docs_commands.py"),

@@ -310,7 +310,7 @@ typedef struct sent {
     uint64_t seed;
     bt_sampling_t sampling;
     bt_bad_word_t bad_words[4];
-    bt_hash128_t space;
+    bt_hash128_t space, adapter;
     bt_wants_t wants;
     uint32_t n_logit_biases;
     bt_logit_bias_t logit_biases[4];
@@ -337,6 +337,7 @@ static const char *shared_memory = "off";
 static const char *reasoning = "auto";
 static const char *tool_format = "auto";
 static const char *api_keys = "";
+static const char *lora_option = "";
 static const char *tenant_header = "";
 static const char *store_path = "";
 static uint64_t store_limit = 1u << 20;
@@ -362,6 +363,7 @@ static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
         s->max_new = r->max_new;
         s->priority = r->priority;
         s->space = r->space;
+        s->adapter = r->adapter;
         s->wants = r->wants;
         s->sampling = r->sampling;
         s->seed = r->sampling.seed;
@@ -394,7 +396,7 @@ static inline void w_join(world_t *w, const char *name, bt_role_t role,
         .context_tokens = CONTEXT,
         .max_batch = 4,
         .n_blocks = 100,
-        .flags = BT_HELLO_GRAMMARS,
+        .flags = BT_HELLO_GRAMMARS | BT_HELLO_ADAPTERS,
     };
     char why[BT_TABLE_WHY_BYTES];
 
@@ -416,6 +418,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.otlp_traces_endpoint = "";
     w->config.access_log = access_path;
     w->config.allow_weight_updates = "";
+    w->config.lora = lora_option;
     w->config.admin_without_keys = "own-user";
     w->config.log_format = "text";
     w->config.log_level = "info";

@@ -42,6 +42,38 @@ static void public_address_needs_keys_or_an_explicit_option(void **state)
     bt_config_destroy(store);
 }
 
+static void adapters_have_names_and_paths(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+    bt_config_adapter_t adapter;
+    const char *rest;
+
+    (void)state;
+    assert_int_equal(load(BT_PROG_DECODE,
+                          "--lora a=/x --lora-modules b=/y=z;c=w", &c, &store),
+                     BT_OK);
+    assert_string_equal(c->lora, "a=/x;b=/y=z;c=w");
+    assert_int_equal(c->max_lora_rank, 64);
+    rest = c->lora;
+    assert_int_equal(bt_config_adapter_next(&rest, &adapter), BT_OK);
+    assert_string_equal(adapter.name, "a");
+    assert_string_equal(adapter.path, "/x");
+    assert_int_equal(bt_config_adapter_next(&rest, &adapter), BT_OK);
+    assert_string_equal(adapter.path, "/y=z");
+    assert_int_equal(bt_config_adapter_next(&rest, &adapter), BT_OK);
+    assert_int_equal(bt_config_adapter_next(&rest, &adapter), BT_ERR_NOT_FOUND);
+    bt_config_destroy(store);
+    assert_refused(BT_PROG_ROUTER, "--lora /x",
+                   "baton-router: --lora: '/x' is not NAME=PATH, a name as a "
+                   "model has it and the path of a LoRA adapter\n");
+    assert_refused(BT_PROG_ROUTER, "--lora a=/x --lora a=/y",
+                   "baton-router: --lora: two adapters have the name a\n");
+    assert_refused(BT_PROG_ROUTER, "--model m=1 --model n=2 --lora a=/x",
+                   "baton-router: --lora: adapters are those of one model; 2 "
+                   "are given\n");
+}
+
 static void tenant_is_named_by_one_option_only(void **state)
 {
     const bt_config_t *c = NULL;
@@ -111,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(public_address_needs_keys_or_an_explicit_option),
+        BT_TEST(adapters_have_names_and_paths),
         BT_TEST(tenant_is_named_by_one_option_only),
         BT_TEST(otlp_url_with_password_or_query_is_refused),
     };

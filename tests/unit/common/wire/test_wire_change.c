@@ -221,7 +221,7 @@ static void request_without_namespace_or_group_has_none(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 34; keep++) {
+    for (size_t keep = 11; keep <= 36; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -252,6 +252,8 @@ static void request_without_namespace_or_group_has_none(void **state)
         assert_int_equal(got.u.request.complete_within, (keep > 30) ? 77 : 0);
         assert_int_equal(bt_table_n_rows(&got.u.request.table),
                          (keep > 33) ? 3 : 0);
+        assert_int_equal(got.u.request.adapter.lo, (keep > 34) ? 6 : 0);
+        assert_true(got.u.request.adapter.hi == ((keep > 35) ? UINT64_MAX : 0));
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

@@ -144,7 +144,8 @@ bt_msg_t wire_request(void)
                       .grammar = program,
                       .grammar_bytes = 3,
                       .complete_within = 77,
-                      .table = {table, 12, BT_TABLE_F16, 3}}};
+                      .table = {table, 12, BT_TABLE_F16, 3},
+                      .adapter = {6, UINT64_MAX}}};
 
     return m;
 }

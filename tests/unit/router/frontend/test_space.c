@@ -71,6 +71,26 @@ static void prompt_table_gives_a_namespace_of_its_content(void **state)
     }
 }
 
+/* Python's hashlib.blake2b(b"baton kv adapter" + struct.pack("<QQQQ", 1, 2, 3,
+ * 4), digest_size=32, key=k). */
+static void adapter_gives_a_namespace_within_another(void **state)
+{
+    const bt_hash128_t space = {1, 2};
+    const bt_hash128_t adapter = {3, 4};
+    uint8_t cluster[32];
+    uint8_t key[BT_SPACE_KEY_BYTES];
+    bt_hash128_t got;
+
+    (void)state;
+    for (uint8_t i = 0; i < sizeof(cluster); i++) {
+        cluster[i] = i;
+    }
+    bt_space_key(cluster, sizeof(cluster), key);
+    got = bt_space_of_adapter(key, space, adapter);
+    assert_true(got.lo == 0x9fe52e051686f68cu);
+    assert_true(got.hi == 0x3db8b8873faada26u);
+}
+
 static void cache_namespaces_differ_between_clusters(void **state)
 {
     uint8_t cluster[32] = {0};
@@ -89,6 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(cache_salt_gives_keyed_hash_namespace),
         BT_TEST(prompt_table_gives_a_namespace_of_its_content),
+        BT_TEST(adapter_gives_a_namespace_within_another),
         BT_TEST(cache_namespaces_differ_between_clusters),
     };
 

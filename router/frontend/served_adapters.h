@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file served_adapters.h
+ *
+ * LoRA adapters that this router offers (--lora), each a model name of its own
+ * for clients:
+ *
+ *     model: NAME ──▶ base model, digest of the adapter ──▶ REQUEST to workers
+ *
+ * Threads: everything on the event loop's thread.
+ */
+#ifndef BT_ROUTER_FRONTEND_SERVED_ADAPTERS_H
+#define BT_ROUTER_FRONTEND_SERVED_ADAPTERS_H
+
+#include "router/frontend/registry.h"
+
+/** Adapter of a model. */
+typedef struct bt_served_adapter {
+    char name[BT_CONFIG_MODEL_NAME_BYTES];
+    char *path; /**< owned */
+    bt_hash128_t digest;
+    int64_t created; /**< file time, seconds since 1970 */
+} bt_served_adapter_t;
+
+/** Reads the adapters of --lora for the default model. A failure is logged.
+ *  @retval BT_ERR_EXISTS  a model has an adapter's name
+ *  @retval any of bt_adapter_open() */
+BT_MUST_CHECK bt_status_t bt_served_adapters_open(bt_registry_t *registry,
+                                                  const bt_config_t *config);
+/** Frees a model's adapters. */
+void bt_served_adapters_free(bt_served_t *served);
+
+/** Finds an adapter by a client's model name.
+ *  @param [in]  name      NULL is allowed
+ *  @param [out] served_p  its model, set if there is one
+ *  @return NULL: there is none */
+const bt_served_adapter_t *bt_served_adapter_find(const bt_registry_t *registry,
+                                                  const char *name,
+                                                  bt_served_t **served_p);
+
+#endif

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LoRA adapters: one model, and many that are it and a little more, in one batch."""
+import asyncio
+import json
+import os
+import tempfile
+
+from adapters import ATTENTION, Adapter
+from harness import PACED, Cluster, Process, Stream, tiny_model, wait_until
+from test_failures import stream_and
+
+SHAPE = dict(layers=2, dim=64, heads=4, kv_heads=2, ffn=128)
+PROMPT = "one two three four five six seven eight and then some more words of it"
+BODY = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+
+
+def model_of(directory):
+    return tiny_model(directory, context=512, seed=1, type="f32", embedding_type="f32", **SHAPE)
+
+
+def options(**adapters):
+    return [f"--lora={name}={path}" for name, path in adapters.items()]
+
+
+def answer(c, model=None, **more):
+    body = dict(BODY, **more)
+    if model is not None:
+        body["model"] = model
+    status, said = c.post("/v1/completions", body, timeout=120)
+    assert status == 200, (status, said)
+    return said
+
+
+def ids(c, model=None, **more):
+    return answer(c, model, **more)["choices"][0]["token_ids"]
+
+
+def cached(said):
+    return said["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def all_at_once(c, names):
+    async def one(name):
+        body = dict(BODY, stream=True, **({} if name is None else {"model": name}))
+        stream = await Stream(c.http, "/v1/completions", body).run()
+        assert stream.status == 200, stream.error
+        return [t for e in stream.events for x in e["choices"] for t in x.get("token_ids") or []]
+
+    async def run():
+        return await asyncio.gather(*(one(name) for name in names))
+
+    return asyncio.run(run())
+
+
+def test_adapter_answers_as_the_model_with_its_weights_merged():
+    """Seven matrices of each layer, of a folder as PEFT saves it and of a GGUF file, against a model file into whose
+    weights scale B A was added: all of float32, where both ways to compute differ by roundings alone."""
+    with tempfile.TemporaryDirectory() as directory:
+        model = model_of(directory)
+        whole = Adapter(8, 5, SHAPE)
+        part = Adapter(13, 6, SHAPE, ATTENTION)
+        merged = {"whole": whole.merge(model, os.path.join(directory, "whole.gguf")),
+                  "part": part.merge(model, os.path.join(directory, "part.gguf"))}
+        expected = {}
+        for name, path in merged.items():
+            with Cluster(path) as c:
+                expected[name] = ids(c)
+        lora = options(whole=whole.peft(os.path.join(directory, "w")), part=part.peft(os.path.join(directory, "p")),
+                       again=whole.gguf(os.path.join(directory, "again.gguf")))
+        with Cluster(model, worker_args=lora, router_args=lora) as c:
+            base = ids(c)
+            assert base == ids(c, "tiny")
+            assert ids(c, "whole") == expected["whole"] == ids(c, "again")
+            assert ids(c, "part") == expected["part"]
+            assert len({tuple(x) for x in (base, expected["whole"], expected["part"])}) == 3
+            status, said = c.post("/v1/chat/completions", {"model": "part", "messages": [{"role": "user", "content": "hi"}],
+                                                           "max_tokens": 4, "temperature": 0})
+            assert status == 200 and said["model"] == "part", said
+
+
+def test_adapters_in_one_batch_give_what_they_give_alone():
+    with tempfile.TemporaryDirectory() as directory:
+        model = model_of(directory)
+        ranks = {"a1": 1, "a8": 8, "a13": 13, "a64": 64, "b8": 8, "b1": 1, "b13": 13}
+        lora = options(**{name: Adapter(rank, 20 + i, SHAPE).peft(os.path.join(directory, name))
+                          for i, (name, rank) in enumerate(ranks.items())})
+        with Cluster(model) as c:
+            plain = ids(c)
+        with Cluster(model, worker_args=lora + ["--prefix-cache=off"], router_args=lora) as c:
+            names = [None] + list(ranks)
+            alone = [ids(c, name) for name in names]
+            assert alone[0] == plain, "the base model's answer changed"
+            assert len({tuple(x) for x in alone}) == len(names)
+            for _ in range(3):
+                assert all_at_once(c, names + [None]) == alone + [plain]
+
+
+def test_adapters_share_no_cached_prompt():
+    """K and V of a prompt depend on the adapter."""
+    long = PROMPT * 4
+    with tempfile.TemporaryDirectory() as directory:
+        model = model_of(directory)
+        lora = options(a=Adapter(8, 5, SHAPE).peft(os.path.join(directory, "a")),
+                       b=Adapter(8, 6, SHAPE).peft(os.path.join(directory, "b")))
+        with Cluster(model, worker_args=lora, router_args=lora) as c:
+            first = {name: answer(c, name, prompt=long) for name in (None, "a", "b")}
+            assert [cached(said) for said in first.values()] == [0, 0, 0], first
+            for name, said in first.items():
+                again = answer(c, name, prompt=long)
+                assert cached(again) > 0, (name, again)
+                assert again["choices"][0]["token_ids"] == said["choices"][0]["token_ids"]
+
+
+def test_adapter_goes_on_when_its_worker_dies():
+    with tempfile.TemporaryDirectory() as directory:
+        model = model_of(directory)
+        lora = options(a=Adapter(8, 5, SHAPE).peft(os.path.join(directory, "a")))
+        body = dict(BODY, model="a", max_tokens=200, stream=True)
+        with Cluster(model, worker_args=lora + PACED, router_args=lora) as c:
+            whole = ids(c, "a", max_tokens=200)
+
+            def replace():
+                c.decodes[0].kill()
+                c.start_worker("decode", 1)
+
+            stream, _ = asyncio.run(stream_and(c, 5, replace, body))
+            assert not stream.errors(), stream.errors()
+            assert c.total("baton_retries_total") == 1
+            said = [t for e in stream.events for x in e["choices"] for t in x.get("token_ids") or []]
+            assert said == whole
+
+
+def test_adapters_are_models_with_a_parent():
+    with tempfile.TemporaryDirectory() as directory:
+        model = model_of(directory)
+        path = Adapter(8, 5, SHAPE).peft(os.path.join(directory, "a"))
+        lora = options(sql=path)
+        with Cluster(model, worker_args=lora, router_args=lora) as c:
+            status, _, data = c.request("GET", "/v1/models")
+            models = {m["id"]: m for m in json.loads(data)["data"]}
+            assert status == 200 and set(models) == {"tiny", "sql"}, models
+            assert models["tiny"]["parent"] is None
+            assert models["sql"]["parent"] == "tiny" and models["sql"]["root"] == path, models["sql"]
+            status, _, data = c.request("GET", "/v1/models/sql")
+            assert status == 200 and json.loads(data) == models["sql"]
+            status, said = c.post("/v1/completions", dict(BODY, model="other"))
+            assert status == 404 and "'other' is not served here; this is 'tiny, sql'" in said["error"]["message"], said
+
+
+def refusal(directory, model, path, *args):
+    """@return what a worker says that does not start with the adapter"""
+    process = Process("decode", "decode-0", ["--model", model, "--join", f"ipc://{directory}/none.ipc", "--kv-memory", "16m",
+                                             f"--lora=x={path}", *args], directory)
+    try:
+        wait_until("the worker has ended", lambda: not process.alive())
+        return process.log()
+    finally:
+        process.close()
+
+
+def test_adapter_that_is_not_computed_is_refused_by_name():
+    with tempfile.TemporaryDirectory() as directory:
+        model = model_of(directory)
+        adapter = Adapter(8, 5, SHAPE)
+        wide = Adapter(8, 5, dict(SHAPE, dim=128))
+
+        def at(name):
+            return os.path.join(directory, name)
+
+        for path, args, reason in (
+                (adapter.peft(at("dora"), use_dora=True), (), "use_dora is not supported"),
+                (adapter.peft(at("bias"), bias="all"), (), "bias all is not supported"),
+                (adapter.peft(at("saved"), modules_to_save=["lm_head"]), (), "modules_to_save is not supported"),
+                (adapter.peft(at("pissa"), init_lora_weights="pissa"), (), "init_lora_weights pissa"),
+                (wide.peft(at("wide")), (), "outputs, the model's has"),
+                (adapter.peft(at("rank")), ("--max-lora-rank=4",), "rank 8, and adapters of at most 4 are taken"),
+                (adapter.gguf(at("other.gguf"), **{"general.architecture": "qwen2"}), (), "another architecture"),
+                (at("missing"), (), "No such file")):
+            log = refusal(directory, model, path, *args)
+            assert reason in log, (reason, log)
