@@ -14,10 +14,10 @@
  * prompts share blocks by mistake.
  *
  * Space: the cache namespace. The number stands for everything beside the
- * tokens that K and V depend on (an adapter), and for the clients that may
- * learn that a prefix is cached (a tenant, a salt). The nodes of first spans
- * are identified by the space too. So spaces share only the capacity and the
- * LRU order.
+ * tokens that K and V depend on (an adapter, the content of a prompt table),
+ * and for the clients that may learn that a prefix is cached (a tenant, a
+ * salt). The nodes of first spans are identified by the space too. So spaces
+ * share only the capacity and the LRU order.
  *
  * Blocks: a node has one block for each layer group (kv_groups.h), but some may
  * be missing: in a windowed group a sequence may have released its first blocks

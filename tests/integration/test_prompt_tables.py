@@ -251,6 +251,31 @@ def test_echo_has_the_ids_of_the_client():
             assert list(out[:5]) == ids and max(out[5:]) < n_vocab, out
 
 
+def test_rows_count_for_no_penalty_and_no_banned_word():
+    """A prompt whose most probable next token is in it: as tokens a penalty takes it away, as rows it does not. So with a
+    banned word that begins as the prompt ends."""
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, embedding_type="F32", **SHAPE)
+        n_vocab, dtype, row, _ = embeddings(model)
+
+        def first(ids, *more, **options):
+            got = infer(c, prompt(ids, 1, exclude_input_in_output=True, **options) + list(more), ["output_ids"])
+            return struct.unpack("<i", got["output_ids"][1])[0]
+
+        def as_rows(ids):
+            return [n_vocab + i for i in range(len(ids))], table(dtype, rows_of(model, ids)[1], len(ids), row // 4)
+
+        with Cluster(model) as c:
+            ids = next(x for x in (IDS[i:] for i in range(60)) if first(x) in x)
+            best = first(ids)
+            asked, rows = as_rows(ids)
+            word = ("bad_words_list", "INT32", [1, 2, 2], struct.pack("<4i", ids[-1], best, 2, -1))
+            again = ints("no_repeat_ngram_size", [1])
+            for more, options in (([], dict(repetition_penalty=100.0)), ([], dict(presence_penalty=100.0)), ([word], {}), ([again], {})):
+                assert first(ids, *more, **options) != best, (more, options)
+                assert first(asked, *rows, *more, **options) == best, (more, options)
+
+
 def test_tables_that_do_not_fit_are_refused():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, embedding_type="F32", **SHAPE)
@@ -282,10 +307,9 @@ def busy(c, role):
                  and c.total("baton_worker_active_requests", worker=p.name) > 0), None)
 
 
-def test_dead_workers_and_pauses_change_nothing():
-    """The requests of a killed worker are run again by the router, which has kept the table. A paused sequence computes
-    its prompt again at the decode worker, which has it, too."""
-    with tempfile.TemporaryDirectory() as d, concurrent.futures.ThreadPoolExecutor(6) as pool:
+def test_workers_that_die_change_nothing():
+    """Their requests are run again by the router, which has kept the table."""
+    with tempfile.TemporaryDirectory() as d, concurrent.futures.ThreadPoolExecutor(1) as pool:
         model = slow_model(d, embedding_type="F32")
         n_vocab, dtype, row, _ = embeddings(model)
         ids = [n_vocab + i % 7 if i % 3 else x for i, x in enumerate(IDS * 4)]
@@ -298,8 +322,17 @@ def test_dead_workers_and_pauses_change_nothing():
                 wait_until(f"a {role} worker has it", lambda r=role: busy(c, r)).kill()
                 assert running.result(120) == want, f"the death of the {role} worker changed the answer"
             assert c.total("baton_retries_total") >= 1
-        with Cluster(model, decode_args=["--scheduler-policy", "max_utilization", "--kv-tokens", "1280", "--max-batch-size", "8"],
-                     worker_args=["--prefix-cache", "off"]) as c:
-            assert list(pool.map(lambda _: answer(c, tensors), range(6))) == [want] * 6
-            assert c.total("baton_worker_preemptions_total") > 0, "nothing was paused"
-            assert c.total("baton_worker_recomputed_tokens_total") > 0, "no prompt was computed again"
+
+
+def test_paused_sequences_compute_their_rows_again():
+    """At the decode worker, which has the table, too: its pool has room for three of eight, and nothing is cached."""
+    with tempfile.TemporaryDirectory() as d, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        model = tiny_model(d, embedding_type="F32", **dict(SHAPE, context=1024))
+        n_vocab, dtype, row, _ = embeddings(model)
+        ids = [n_vocab + i % 7 if i % 3 else x for i, x in enumerate(IDS[:48])]
+        tensors = prompt(ids, 160, **ASKS) + table(dtype, rows_of(model, range(10, 17))[1], 7, row // 4)
+        small = ["--scheduler-policy", "max_utilization", "--kv-tokens", "640", "--max-batch-size", "8"]
+        with Cluster(model, worker_args=["--prefix-cache", "off"], decode_args=small + PACED) as c:
+            want = answer(c, tensors)
+            assert list(pool.map(lambda _: answer(c, tensors), range(8))) == [want] * 8
+            wait_until("the pauses are counted", lambda: c.total("baton_worker_recomputed_tokens_total") > 0)
