@@ -357,6 +357,54 @@ typedef struct bt_lora_step {
 
 #define BT_TOP_MAX 512u /**< most entries that top() returns per row */
 
+/*
+ * Mixture of experts: a layer has E experts, feed-forwards of equal shape, and
+ * each row goes through k of them. A *slot* is one row at one expert. Slots are
+ * numbered by expert and, for one expert, by row, so that the rows of an expert
+ * are adjacent:
+ *
+ *     row 0: experts 1 and 4      slot 0 1 │ 2 │ 3
+ *     row 1: experts 1 and 2      row  0 1 │ 1 │ 0
+ *                                 exp. 1   │ 2 │ 4
+ */
+
+#define BT_MAX_EXPERTS      1024u /**< most experts of a layer */
+#define BT_MAX_EXPERTS_USED 32u   /**< most experts of a row */
+/** Leaves of the sum over experts: combine(). */
+#define BT_EXPERT_LEAVES 16u
+
+/** Rule by which the scores z of a row become gate values g. */
+typedef enum bt_gating {
+    BT_GATING_SOFTMAX, /**< g = softmax(z) over all experts */
+    BT_GATING_SIGMOID, /**< g_e = 1 / (1 + exp(-z_e)) */
+    /** g = z; the weights of the chosen experts are the softmax of their z */
+    BT_GATING_CHOSEN,
+} bt_gating_t;
+
+/** Router of a mixture of experts, equal for all rows of a call. */
+typedef struct bt_routing {
+    uint32_t n_experts; /**< E, 1 .. BT_MAX_EXPERTS */
+    uint32_t n_used;    /**< k, 1 .. BT_MAX_EXPERTS_USED, at most E */
+    bt_gating_t gating;
+    bool normed;       /**< weights are divided by their sum */
+    float least;       /**< added to that sum */
+    float scale;       /**< factor on the weights */
+    const float *bias; /**< back end (E), added to g for the choice alone;
+                            NULL: none */
+} bt_routing_t;
+
+/** Experts of the rows of a step, written by route(). All arrays are back-end
+ *  memory of the caller. */
+typedef struct bt_expert_rows {
+    uint32_t n_experts;
+    uint32_t n_used;
+    uint32_t *ids;   /**< (R, k): experts of each row, ascending */
+    float *weights;  /**< (R, k): their weights */
+    uint32_t *slots; /**< (R, k): their slots */
+    uint32_t *first; /**< (E + 1): first slot of each expert; R k behind it */
+    uint32_t *rows;  /**< (R k): row of each slot */
+} bt_expert_rows_t;
+
 /**
  * Operations. Pointers are back-end memory unless marked "host". Arrays are
  * row-major: row r of x of shape (R, D) is at x + r * D. Elements are F32
@@ -504,6 +552,45 @@ typedef struct bt_kernels_ops {
      *  back end. Source: Hu et al., "LoRA: Low-Rank Adaptation of Large
      *  Language Models". */
     void (*lora)(bt_backend_t *be, const bt_lora_step_t *step);
+
+    /** Chooses the experts of each row by its scores z, (R, E), and sorts the
+     *  rows by expert into @a rows.
+     *
+     *  Softmax: m = max z, p_e = exp(z_e - m) / (sum of all exp), summed as in
+     *  rmsnorm() by additions; exp is the polynomial of kernels/formula.h. The
+     *  k experts with the largest g_e + bias_e are chosen, the lowest number on
+     *  ties. A NaN is chosen only when nothing else is left. Their weights, in
+     *  ascending order of the experts' numbers: g_e, or for BT_GATING_CHOSEN
+     *  exp(z_e - max) over the sum of the chosen; normed: w_e / (sum of w +
+     *  least); then w_e * scale. Sums over the chosen: additions, ascending,
+     *  from 0. A row with a NaN has the weight NaN at each of its experts, so
+     *  that its output is NaN. NULL, like matmul_experts() and combine(): not
+     *  in this back end.
+     *  Source: Shazeer et al., "Outrageously Large Neural Networks: The
+     *  Sparsely-Gated Mixture-of-Experts Layer"; Jiang et al., "Mixtral of
+     *  Experts"; bias and sigmoid: DeepSeek-AI, "DeepSeek-V3 Technical
+     *  Report". */
+    void (*route)(bt_backend_t *be, const bt_routing_t *routing, const float *z,
+                  uint32_t n_rows, const bt_expert_rows_t *rows);
+    /** Multiplies each slot's row by its expert's matrices: out[s] = [W_0 x |
+     *  W_1 x | ...], each with the bits of matmul(). weights: n_weights (1 or
+     *  2) matrices of E experts, those of one behind those of the one before:
+     *  matrix W_i of expert e is rows e * n_out .. (e + 1) * n_out - 1 of
+     *  weights[i]. All have equal n_in and n_out, n_out a multiple of 32. x: (R
+     *  k, n_in), by slot, or else @a by_row (R, n_in). out (R k, n_weights *
+     *  n_out). An expert without rows is not read. */
+    void (*matmul_experts)(bt_backend_t *be, const bt_weight_t *const *weights,
+                           uint32_t n_weights, const bt_expert_rows_t *rows,
+                           uint32_t n_rows, const float *x, bool by_row,
+                           float *out);
+    /** out[r] = sum of w_e * x[slot of e] over the experts e of row r. Leaf p
+     *  of 16 has experts floor(p E / 16) .. floor((p + 1) E / 16) - 1,
+     *  ascending: acc = fmaf(w_e, x, acc) from 0; then the leaves are added by
+     *  the tree of common/coll/coll_shm.h, those without an expert as 0. x (R
+     *  k, dim), by slot; out (R, dim). (Whoever has one subtree's experts can
+     *  so compute its root alone.) */
+    void (*combine)(bt_backend_t *be, const bt_expert_rows_t *rows,
+                    uint32_t n_rows, const float *x, uint32_t dim, float *out);
 
     /** out[r][i] = x[r][i] * (1 / sqrt(mean(x[r]^2) + eps)) * weight[i].
      *  In place (out == x) is allowed. Sum of squares: 16 lanes, lane i % 16,

@@ -105,6 +105,9 @@ BT_CPU_OP(gather_rows);
 BT_CPU_OP(copy_columns);
 BT_CPU_OP(cut_columns);
 BT_CPU_OP(argmax);
+BT_CPU_OP(route);
+BT_CPU_OP(matmul_experts);
+BT_CPU_OP(combine);
 #undef BT_CPU_OP
 
 #endif

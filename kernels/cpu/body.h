@@ -12,6 +12,7 @@
 #define BT_KERNELS_CPU_BODY_H
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/formula.h"
@@ -480,6 +481,161 @@ static inline void body_add(float *x, const float *y, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         x[i] += y[i];
+    }
+}
+
+/* True when gate value a is chosen before b of a higher number. */
+static inline bool body_is_better(float a, float b)
+{
+    return (a > b) || ((b != b) && (a == a));
+}
+
+/* Lane sum of x. */
+static inline float body_lane_sum(const float *x, uint32_t n)
+{
+    float lane[LANES] = {0};
+
+    for (uint32_t i = 0; i < n; i++) {
+        lane[i % LANES] += x[i];
+    }
+    return lane_tree(lane);
+}
+
+/* Gate values g of scores z. */
+static inline void body_gates(bt_gating_t gating, const float *z, uint32_t n,
+                              float *g)
+{
+    float most = z[0];
+    float sum;
+
+    switch (gating) {
+    case BT_GATING_CHOSEN:
+        memcpy(g, z, n * sizeof(*g));
+        return;
+    case BT_GATING_SIGMOID:
+        for (uint32_t e = 0; e < n; e++) {
+            g[e] = 1.0f / (1.0f + bt_expf(-z[e]));
+        }
+        return;
+    case BT_GATING_SOFTMAX:
+        break;
+    }
+    for (uint32_t e = 1; e < n; e++) {
+        most = (z[e] > most) ? z[e] : most;
+    }
+    for (uint32_t e = 0; e < n; e++) {
+        g[e] = bt_expf(z[e] - most);
+    }
+    sum = body_lane_sum(g, n);
+    for (uint32_t e = 0; e < n; e++) {
+        g[e] = g[e] / sum;
+    }
+}
+
+/* Ids of the k largest gate values with their bias, ascending. */
+static inline void body_choose(const bt_routing_t *routing, const float *g,
+                               uint32_t *ids)
+{
+    const float *const bias = routing->bias;
+    bool chosen[BT_MAX_EXPERTS] = {false};
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < routing->n_used; k++) {
+        uint32_t best = UINT32_MAX;
+        float most = 0.0f;
+
+        for (uint32_t e = 0; e < routing->n_experts; e++) {
+            const float value = (bias == NULL) ? g[e] : g[e] + bias[e];
+
+            if (!chosen[e] &&
+                ((best == UINT32_MAX) || body_is_better(value, most))) {
+                best = e;
+                most = value;
+            }
+        }
+        chosen[best] = true;
+    }
+    for (uint32_t e = 0; n < routing->n_used; e++) {
+        if (chosen[e]) {
+            ids[n++] = e;
+        }
+    }
+}
+
+/* See route() in kernels.h. */
+static inline void body_route(const bt_routing_t *routing, const float *z,
+                              uint32_t *ids, float *weights)
+{
+    const uint32_t k = routing->n_used;
+    float g[BT_MAX_EXPERTS];
+    bool is_nan = false;
+    float sum = 0.0f;
+
+    for (uint32_t e = 0; e < routing->n_experts; e++) {
+        is_nan = is_nan || (z[e] != z[e]);
+    }
+    body_gates(routing->gating, z, routing->n_experts, g);
+    body_choose(routing, g, ids);
+    for (uint32_t i = 0; i < k; i++) {
+        weights[i] = g[ids[i]];
+    }
+    if (routing->gating == BT_GATING_CHOSEN) {
+        float most = weights[0];
+
+        for (uint32_t i = 1; i < k; i++) {
+            most = (weights[i] > most) ? weights[i] : most;
+        }
+        for (uint32_t i = 0; i < k; i++) {
+            weights[i] = bt_expf(weights[i] - most);
+        }
+    }
+    for (uint32_t i = 0; i < k; i++) {
+        sum += weights[i];
+    }
+    sum = (routing->gating == BT_GATING_CHOSEN) ? sum : sum + routing->least;
+    for (uint32_t i = 0; i < k; i++) {
+        if (routing->normed || (routing->gating == BT_GATING_CHOSEN)) {
+            weights[i] = weights[i] / sum;
+        }
+        weights[i] = is_nan ? NAN : weights[i] * routing->scale;
+    }
+}
+
+/* One piece of the lanes' width: leaves, then their tree. */
+static inline void combine_lanes(const bt_expert_sum_t *sum, size_t at,
+                                 uint32_t n, float *out)
+{
+    float leaf[BT_EXPERT_LEAVES][LANES] = {{0}};
+
+    for (uint32_t k = 0; k < sum->n; k++) {
+        const float *const x = sum->x[k] + at;
+        float *const acc = leaf[sum->leaf[k]];
+
+        for (uint32_t j = 0; j < n; j++) {
+            acc[j] = fmaf(sum->weight[k], x[j], acc[j]);
+        }
+    }
+    for (uint32_t step = 1; step < BT_EXPERT_LEAVES; step *= 2) {
+        for (uint32_t p = 0; p < BT_EXPERT_LEAVES; p += 2 * step) {
+            for (uint32_t j = 0; j < LANES; j++) {
+                leaf[p][j] += leaf[p + step][j];
+            }
+        }
+    }
+    memcpy(out, leaf[0], n * sizeof(*out));
+}
+
+/* See combine() in kernels.h. */
+static inline void body_combine(const bt_expert_sum_t *sum, uint32_t dim,
+                                float *out)
+{
+    uint32_t i = 0;
+
+    for (; i + LANES <= dim; i += LANES) {
+        combine_lanes(sum, i, LANES, out + i);
+    }
+    if (i < dim) {
+        combine_lanes(sum, i, dim - i, out + i);
     }
 }
 

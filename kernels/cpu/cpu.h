@@ -170,6 +170,14 @@ static inline bool bt_cpu_kv_scaled(bt_kv_type_t type)
     return (type == BT_KV_INT8) || (type == BT_KV_FP8);
 }
 
+/** Results of one row's experts, to be added: kernels.h, combine(). */
+typedef struct bt_expert_sum {
+    uint32_t n;
+    const float *x[BT_MAX_EXPERTS_USED]; /**< by ascending expert */
+    float weight[BT_MAX_EXPERTS_USED];
+    uint8_t leaf[BT_MAX_EXPERTS_USED];
+} bt_expert_sum_t;
+
 /** Functions of an instruction set tier. All tiers give the bits of the plain
  *  one. */
 typedef struct bt_cpu_isa {
@@ -233,6 +241,11 @@ typedef struct bt_cpu_isa {
     void (*soft_cap)(float *x, float cap, size_t n);
     void (*clamp)(float *x, float limit, size_t n);
     uint32_t (*argmax)(const float *x, uint32_t n);
+    /** Chooses the experts of one row: z (E), ids and weights (k). */
+    void (*route)(const bt_routing_t *routing, const float *z, uint32_t *ids,
+                  float *weights);
+    /** Adds the results of one row's experts; @a rows has each one's x. */
+    void (*combine)(const bt_expert_sum_t *sum, uint32_t dim, float *out);
     void (*to_f16)(const float *x, uint32_t n, uint16_t *out);
     void (*to_bf16)(const float *x, uint32_t n, uint16_t *out);
 

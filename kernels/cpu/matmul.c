@@ -10,30 +10,12 @@
 #include <string.h>
 
 #include "common/base/status.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/matmul.h"
 
 /* Below this many elements to prepare, or multiply-adds, waking a helper costs
  * more than it saves. */
 #define MIN_ELEMS      8192u
 #define MIN_SILU_ELEMS 2048u
-#define MIN_MACS       16384u
-
-typedef enum rows_kind {
-    ROWS_AS_THEY_ARE,
-    ROWS_NORM,
-    ROWS_SILU,
-} rows_kind_t;
-
-typedef struct step {
-    const cpu_backend_t *cpu;
-    bt_matmul_job_t job; /* w, n_rows, add, out, and data shared by all
-                          * threads */
-    rows_kind_t kind;
-    const float *x;    /* (n_rows, n_in); SILU: (n_rows, 2 n_in) */
-    const float *norm; /* NORM: weights (n_in) */
-    float eps;
-    bool own; /* each thread prepares all rows for itself */
-} step_t;
 
 /* The pack whose product rule applies. */
 static bt_pack_t rule_of(const bt_weight_t *w)
@@ -48,25 +30,13 @@ static bt_pack_t rule_of(const bt_weight_t *w)
     }
 }
 
-/* Destination of the rows that a thread prepares, from row 0 on. */
-typedef struct prepared {
-    float *tiles;
-    uint16_t *bf16;
-    bt_q8_group_t *q8;
-} prepared_t;
-
-static size_t even(size_t n)
-{
-    return n + n % 2;
-}
-
-static prepared_t prepared_of(const step_t *step, uint32_t thread)
+static bt_cpu_prepared_t prepared_of(const bt_cpu_step_t *step, uint32_t thread)
 {
     const cpu_backend_t *cpu = step->cpu;
     const size_t first =
         step->own ? cpu->max_rows + (size_t)thread * BT_CPU_OWN_ROWS : 0;
 
-    return (prepared_t){
+    return (bt_cpu_prepared_t){
         .tiles = bt_cpu_scratch_row(&cpu->tiles,
                                     first + (step->own ? BT_TILE_ROWS : 0)),
         .bf16 = bt_cpu_scratch_row(&cpu->bf16, first),
@@ -74,19 +44,20 @@ static prepared_t prepared_of(const step_t *step, uint32_t thread)
 }
 
 /* Row r in f32: in line (n_in), or in place. */
-static const float *make_row(const step_t *step, size_t r, float *line)
+static const float *make_row(const bt_cpu_step_t *step, size_t r, float *line)
 {
     const bt_cpu_isa_t *isa = step->cpu->isa;
-    const uint32_t n_in = step->job.w->n_in;
-    const float *x = step->x + r * n_in;
+    const size_t n_in = step->job.w->n_in;
+    const float *x =
+        step->x + ((step->rows != NULL) ? step->rows[r] : r) * n_in;
 
     switch (step->kind) {
     case ROWS_NORM:
-        isa->rmsnorm(x, step->norm, step->eps, n_in, line);
+        isa->rmsnorm(x, step->norm, step->eps, (uint32_t)n_in, line);
         return line;
     case ROWS_SILU:
         x += r * n_in;
-        isa->activate(BT_ACT_SILU, x, x + n_in, n_in, line);
+        isa->activate(BT_ACT_SILU, x, x + n_in, (uint32_t)n_in, line);
         return line;
     default:
         return x;
@@ -94,7 +65,8 @@ static const float *make_row(const step_t *step, size_t r, float *line)
 }
 
 /* Prepares tile t, padded with zero rows. */
-static void make_tile(const step_t *step, uint32_t t, float *line, float *tile)
+static void make_tile(const bt_cpu_step_t *step, uint32_t t, float *line,
+                      float *tile)
 {
     const size_t n_in = step->job.w->n_in;
     const uint32_t first = t * BT_TILE_ROWS;
@@ -114,8 +86,8 @@ static void make_tile(const step_t *step, uint32_t t, float *line, float *tile)
 }
 
 /* Items are tiles, or rows where the kernel reads rows. */
-static void prepare_dense(const step_t *step, uint32_t begin, uint32_t end,
-                          float *line, float *tiles)
+static void prepare_dense(const bt_cpu_step_t *step, uint32_t begin,
+                          uint32_t end, float *line, float *tiles)
 {
     const size_t n_in = step->job.w->n_in;
 
@@ -123,17 +95,22 @@ static void prepare_dense(const step_t *step, uint32_t begin, uint32_t end,
         if (step->cpu->isa->uses_tiles) {
             make_tile(step, i, line, tiles + i * n_in * BT_TILE_ROWS);
         } else {
-            (void)make_row(step, i, tiles + i * n_in);
+            float *const out = tiles + i * n_in;
+            const float *const x = make_row(step, i, out);
+
+            if (x != out) {
+                memcpy(out, x, n_in * sizeof(*out));
+            }
         }
     }
 }
 
 /* The last k of an odd number is paired with 0. */
-static void prepare_bf16(const step_t *step, uint32_t begin, uint32_t end,
-                         float *line, uint16_t *bf16)
+static void prepare_bf16(const bt_cpu_step_t *step, uint32_t begin,
+                         uint32_t end, float *line, uint16_t *bf16)
 {
     const uint32_t n_in = step->job.w->n_in;
-    const size_t stride = even(n_in);
+    const size_t stride = bt_cpu_even(n_in);
 
     for (size_t r = begin; r < end; r++) {
         uint16_t *out = bf16 + r * stride;
@@ -143,7 +120,7 @@ static void prepare_bf16(const step_t *step, uint32_t begin, uint32_t end,
     }
 }
 
-static void prepare_q8(const step_t *step, uint32_t begin, uint32_t end,
+static void prepare_q8(const bt_cpu_step_t *step, uint32_t begin, uint32_t end,
                        float *line, bt_q8_group_t *q8)
 {
     const bt_weight_t *w = step->job.w;
@@ -155,51 +132,57 @@ static void prepare_q8(const step_t *step, uint32_t begin, uint32_t end,
     }
 }
 
-static void prepare(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+void bt_cpu_prepare(const bt_cpu_step_t *step, uint32_t begin, uint32_t end,
+                    float *line, const bt_cpu_prepared_t *prepared)
 {
-    const step_t *step = ctx;
-    const prepared_t prepared = prepared_of(step, thread);
-    float *line = bt_cpu_scratch_row(&step->cpu->lines, thread);
-
     switch (rule_of(step->job.w)) {
     case BT_PACK_F32:
     case BT_PACK_F16:
-        prepare_dense(step, begin, end, line, prepared.tiles);
+        prepare_dense(step, begin, end, line, prepared->tiles);
         break;
     case BT_PACK_BF16:
-        prepare_bf16(step, begin, end, line, prepared.bf16);
+        prepare_bf16(step, begin, end, line, prepared->bf16);
         break;
     default:
-        prepare_q8(step, begin, end, line, prepared.q8);
+        prepare_q8(step, begin, end, line, prepared->q8);
         break;
     }
 }
 
-static bool is_dense(const bt_weight_t *w)
+static void prepare(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const bt_cpu_step_t *step = ctx;
+    const bt_cpu_prepared_t prepared = prepared_of(step, thread);
+
+    bt_cpu_prepare(step, begin, end,
+                   bt_cpu_scratch_row(&step->cpu->lines, thread), &prepared);
+}
+
+bool bt_cpu_is_dense(const bt_weight_t *w)
 {
     return (rule_of(w) == BT_PACK_F32) || (w->pack == BT_PACK_F16);
 }
 
 /* The kernels for F32 and F16 weights read rows directly where they take rows,
  * or where a tile has only one. */
-static bool is_prepared(const step_t *step)
+static bool is_prepared(const bt_cpu_step_t *step)
 {
-    return (step->kind == ROWS_AS_THEY_ARE) && is_dense(step->job.w) &&
+    return (step->kind == ROWS_AS_THEY_ARE) && bt_cpu_is_dense(step->job.w) &&
            (!step->cpu->isa->uses_tiles || (step->job.n_rows == 1));
 }
 
-static uint32_t n_pieces(const step_t *step)
+uint32_t bt_cpu_n_pieces(const bt_cpu_step_t *step)
 {
     const uint32_t n_rows = step->job.n_rows;
 
-    return (is_dense(step->job.w) && step->cpu->isa->uses_tiles)
+    return (bt_cpu_is_dense(step->job.w) && step->cpu->isa->uses_tiles)
                ? (n_rows + BT_TILE_ROWS - 1) / BT_TILE_ROWS
                : n_rows;
 }
 
 static void prepare_own(void *ctx, uint32_t thread)
 {
-    prepare(ctx, thread, 0, n_pieces(ctx));
+    prepare(ctx, thread, 0, bt_cpu_n_pieces(ctx));
 }
 
 /* Panels of codes, each decoded to the type that they stand for. The panel
@@ -227,8 +210,7 @@ static void run_decoded(const cpu_backend_t *cpu, const bt_matmul_job_t *job,
     }
 }
 
-/* Panels of a job whose rows are prepared. */
-static void multiply(const cpu_backend_t *cpu, const bt_matmul_job_t *job,
+void bt_cpu_multiply(const cpu_backend_t *cpu, const bt_matmul_job_t *job,
                      uint32_t begin, uint32_t end, uint32_t thread)
 {
     if (bt_pack_is_e4m3(job->w->pack)) {
@@ -253,22 +235,22 @@ static void multiply(const cpu_backend_t *cpu, const bt_matmul_job_t *job,
 
 static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
-    const step_t *step = ctx;
-    const prepared_t prepared = prepared_of(step, thread);
+    const bt_cpu_step_t *step = ctx;
+    const bt_cpu_prepared_t prepared = prepared_of(step, thread);
     bt_matmul_job_t job = step->job;
 
     job.bf16 = prepared.bf16;
     job.q = prepared.q8;
     job.x = is_prepared(step) ? step->x : prepared.tiles;
     job.tiles = job.x;
-    multiply(step->cpu, &job, begin, end, thread);
+    bt_cpu_multiply(step->cpu, &job, begin, end, thread);
 }
 
 /* Output lines of panels begin .. end - 1 that sums are added to. */
 static void keep_outputs(void *ctx, uint32_t begin, uint32_t end, void *copy,
                          bool back)
 {
-    const step_t *step = ctx;
+    const bt_cpu_step_t *step = ctx;
     const size_t n_out = step->job.w->n_out;
     const size_t first = (size_t)begin * BT_PANEL;
     const size_t last = (size_t)end * BT_PANEL;
@@ -288,14 +270,13 @@ static bool has_rows_for(const cpu_backend_t *cpu, const bt_weight_t *w)
 {
     const size_t n_in = w->n_in;
 
-    return is_dense(w) ? n_in * sizeof(float) <= cpu->tiles.row_bytes
+    return bt_cpu_is_dense(w) ? n_in * sizeof(float) <= cpu->tiles.row_bytes
            : (rule_of(w) == BT_PACK_BF16)
                ? n_in * sizeof(uint16_t) <= cpu->bf16.row_bytes
                : n_in / 32 * sizeof(bt_q8_group_t) <= cpu->q8.row_bytes;
 }
 
-/* Past these, rows of other tenants would be overwritten. */
-static void check_space(const cpu_backend_t *cpu, const step_t *step)
+void bt_cpu_check_space(const cpu_backend_t *cpu, const bt_cpu_step_t *step)
 {
     const bt_weight_t *w = step->job.w;
 
@@ -307,11 +288,11 @@ static void check_space(const cpu_backend_t *cpu, const step_t *step)
 }
 
 /* Prepares the rows, or lets the threads of the job do it. */
-static void begin_rows(const cpu_backend_t *cpu, step_t *step,
+static void begin_rows(const cpu_backend_t *cpu, bt_cpu_step_t *step,
                        bt_cpu_job_t *job)
 {
     const uint32_t n_rows = step->job.n_rows;
-    const uint32_t n = n_pieces(step);
+    const uint32_t n = bt_cpu_n_pieces(step);
     const uint32_t grain =
         bt_cpu_grain(cpu, n, (uint64_t)step->job.w->n_in * (n_rows / n),
                      (step->kind == ROWS_SILU) ? MIN_SILU_ELEMS : MIN_ELEMS);
@@ -324,7 +305,7 @@ static void begin_rows(const cpu_backend_t *cpu, step_t *step,
     }
 }
 
-static void run_step(bt_backend_t *be, step_t *step)
+static void run_step(bt_backend_t *be, bt_cpu_step_t *step)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
     const bt_weight_t *w = step->job.w;
@@ -334,14 +315,14 @@ static void run_step(bt_backend_t *be, step_t *step)
         .fn = run_panels,
         .ctx = step,
         .n_items = w->n_panels,
-        .grain = bt_cpu_grain(cpu, w->n_panels, macs, MIN_MACS),
+        .grain = bt_cpu_grain(cpu, w->n_panels, macs, BT_CPU_MIN_MACS),
         .lend = true,
     };
 
     if (n_rows == 0) {
         return;
     }
-    check_space(cpu, step);
+    bt_cpu_check_space(cpu, step);
     step->cpu = cpu;
     if (step->job.add) {
         job.keep = keep_outputs;
@@ -362,17 +343,17 @@ static void run_step(bt_backend_t *be, step_t *step)
 /* ---- some outputs of each row ---- */
 
 typedef struct some_step {
-    step_t step;
+    bt_cpu_step_t step;
     const uint32_t *first;
     const uint32_t *ids;
     float *out;
 } some_step_t;
 
 /* Computes the sums of one panel and one row. */
-static void sum_panel(const step_t *step, uint32_t row, uint32_t panel,
+static void sum_panel(const bt_cpu_step_t *step, uint32_t row, uint32_t panel,
                       uint32_t thread, float sums[BT_PANEL])
 {
-    const prepared_t prepared = prepared_of(step, thread);
+    const bt_cpu_prepared_t prepared = prepared_of(step, thread);
     const size_t n_in = step->job.w->n_in;
     bt_weight_t w = *step->job.w;
     bt_matmul_job_t job = step->job;
@@ -383,14 +364,14 @@ static void sum_panel(const step_t *step, uint32_t row, uint32_t panel,
     job.w = &w;
     job.n_rows = 1;
     job.out = sums;
-    if (is_dense(&w)) { /* one row is read where it is */
+    if (bt_cpu_is_dense(&w)) { /* one row is read where it is */
         job.x = job.tiles = step->x + row * n_in;
     } else if (rule_of(&w) == BT_PACK_BF16) {
-        job.bf16 = prepared.bf16 + row * even(n_in);
+        job.bf16 = prepared.bf16 + row * bt_cpu_even(n_in);
     } else {
         job.q = prepared.q8 + row * (n_in / 32);
     }
-    multiply(step->cpu, &job, 0, 1, thread);
+    bt_cpu_multiply(step->cpu, &job, 0, 1, thread);
 }
 
 /* Items are ids; the first one of a panel computes those of the whole panel. */
@@ -437,11 +418,11 @@ void bt_cpu_matmul_ids(bt_backend_t *be, const bt_weight_t *w, const float *x,
     if ((n_rows == 0) || (first[n_rows] == 0)) {
         return;
     }
-    check_space(cpu, &some.step);
+    bt_cpu_check_space(cpu, &some.step);
     job.n_items = first[n_rows];
-    job.grain =
-        bt_cpu_grain(cpu, job.n_items, (uint64_t)w->n_in * BT_PANEL, MIN_MACS);
-    if (!is_dense(w)) {
+    job.grain = bt_cpu_grain(cpu, job.n_items, (uint64_t)w->n_in * BT_PANEL,
+                             BT_CPU_MIN_MACS);
+    if (!bt_cpu_is_dense(w)) {
         begin_rows(cpu, &some.step, &job);
     }
     bt_cpu_pool_run_job(cpu->pool, &job);
@@ -455,7 +436,7 @@ void bt_cpu_ahead(bt_backend_t *be, const bt_weight_t *w)
 void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                    uint32_t n_rows, float *out)
 {
-    step_t step = {
+    bt_cpu_step_t step = {
         .job = {.w = w, .n_rows = n_rows, .out = out},
         .x = x,
     };
@@ -467,7 +448,7 @@ void bt_cpu_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                         const float *norm, float eps, uint32_t n_rows,
                         float *out)
 {
-    step_t step = {
+    bt_cpu_step_t step = {
         .job = {.w = w, .n_rows = n_rows, .out = out},
         .kind = ROWS_NORM,
         .x = x,
@@ -481,7 +462,7 @@ void bt_cpu_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
 void bt_cpu_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
                        uint32_t n_rows, float *x)
 {
-    step_t step = {
+    bt_cpu_step_t step = {
         .job = {.w = w, .n_rows = n_rows, .add = true, .out = x},
         .x = a,
     };
@@ -492,7 +473,7 @@ void bt_cpu_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
 void bt_cpu_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
                             const float *gate_up, uint32_t n_rows, float *x)
 {
-    step_t step = {
+    bt_cpu_step_t step = {
         .job = {.w = w, .n_rows = n_rows, .add = true, .out = x},
         .kind = ROWS_SILU,
         .x = gate_up,

@@ -186,6 +186,7 @@ static void soft_cap(float *x, float cap, size_t n)
     .load_values = TIER(load_values), .attn_tile = TIER(attn_tile),       \
     .add = body_add, .argmax = body_argmax, .to_f16 = to_f16,             \
     .to_bf16 = to_bf16, .to_i8 = to_i8, .to_e4m3 = to_e4m3,               \
-    .lora_down = lora_down, .lora_up = lora_up
+    .lora_down = lora_down, .lora_up = lora_up, .route = body_route,      \
+    .combine = body_combine
 
 #endif

@@ -341,13 +341,19 @@ static bool run_tests(const char *only, bool is_own)
     static const struct {
         const char *name;
         void (*run)(void);
-    } tests[] = {
-        {"ops", kc_test_ops},       {"family", kc_test_family},
-        {"top", kc_test_top},       {"draw", kc_test_draw},
-        {"hash", kc_test_hash},     {"matmul", kc_test_matmul},
-        {"fused", kc_test_fused},   {"lora", kc_test_lora},
-        {"kv", kc_test_kv},         {"attention", kc_test_attention},
-        {"tensor", kc_test_tensor}, {"tensor", kc_test_tensor_attention}};
+    } tests[] = {{"ops", kc_test_ops},
+                 {"family", kc_test_family},
+                 {"experts", kc_test_experts},
+                 {"top", kc_test_top},
+                 {"draw", kc_test_draw},
+                 {"hash", kc_test_hash},
+                 {"matmul", kc_test_matmul},
+                 {"fused", kc_test_fused},
+                 {"lora", kc_test_lora},
+                 {"kv", kc_test_kv},
+                 {"attention", kc_test_attention},
+                 {"tensor", kc_test_tensor},
+                 {"tensor", kc_test_tensor_attention}};
     bool is_known = only == NULL;
 
     for (size_t i = 0; i < BT_ARRAY_LEN(tests); i++) {

@@ -13,9 +13,9 @@
  *                                        BT_NUMERICS_TENSOR: what these are of
  *                                        (kc_test_tensor) within a tolerance,
  *                                        all else equal bits
- *     kcheck ... --only TEST             ops, family, top, draw, matmul,
- *                                        fused, lora, kv, attention, hash or
- *                                        tensor alone
+ *     kcheck ... --only TEST             ops, family, experts, top, draw,
+ *                                        matmul, fused, lora, kv, attention,
+ *                                        hash or tensor alone
  *     kcheck ... --sample N              one case in N of products, fused steps
  *                                        and attention: which, the seed says
  *
@@ -117,6 +117,7 @@ void kc_test_fused(void);
 void kc_test_lora(void);
 void kc_test_ops(void);
 void kc_test_family(void);
+void kc_test_experts(void);
 void kc_test_top(void);
 void kc_test_draw(void);
 void kc_test_hash(void);

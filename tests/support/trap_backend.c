@@ -542,6 +542,51 @@ static void add_positions(bt_backend_t *be, const bt_weight_t *w,
     cpu_of(be)->ops->add_positions(cpu_of(be), w, uploaded(be), floats(be, x));
 }
 
+/* The same tables, with addresses that the CPU can reach. */
+static bt_expert_rows_t reached(bt_backend_t *be, const bt_expert_rows_t *rows)
+{
+    const trap_t *const t = trap_of(be);
+    bt_expert_rows_t real = *rows;
+
+    real.ids = reach(t, rows->ids);
+    real.weights = reach(t, rows->weights);
+    real.slots = reach(t, rows->slots);
+    real.first = reach(t, rows->first);
+    real.rows = reach(t, rows->rows);
+    return real;
+}
+
+static void route(bt_backend_t *be, const bt_routing_t *routing, const float *z,
+                  uint32_t n_rows, const bt_expert_rows_t *rows)
+{
+    const bt_expert_rows_t real = reached(be, rows);
+    bt_routing_t own = *routing;
+
+    own.bias = (own.bias != NULL) ? floats(be, own.bias) : NULL;
+    cpu_of(be)->ops->route(cpu_of(be), &own, floats(be, z), n_rows, &real);
+}
+
+static void matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
+                           uint32_t n_weights, const bt_expert_rows_t *rows,
+                           uint32_t n_rows, const float *x, bool by_row,
+                           float *out)
+{
+    const bt_expert_rows_t real = reached(be, rows);
+
+    cpu_of(be)->ops->matmul_experts(cpu_of(be), weights, n_weights, &real,
+                                    n_rows, floats(be, x), by_row,
+                                    floats(be, out));
+}
+
+static void combine(bt_backend_t *be, const bt_expert_rows_t *rows,
+                    uint32_t n_rows, const float *x, uint32_t dim, float *out)
+{
+    const bt_expert_rows_t real = reached(be, rows);
+
+    cpu_of(be)->ops->combine(cpu_of(be), &real, n_rows, floats(be, x), dim,
+                             floats(be, out));
+}
+
 static void activate(bt_backend_t *be, bt_activation_t act, bool gated,
                      const float *x, uint32_t n_rows, uint32_t dim, float *out)
 {
@@ -688,6 +733,9 @@ static const bt_kernels_ops_t trap_ops = {
     .rope_store = rope_store,
     .add_positions = add_positions,
     .attention = attention,
+    .route = route,
+    .matmul_experts = matmul_experts,
+    .combine = combine,
     .activate = activate,
     .add_bias = add_bias,
     .scale = scale,
