@@ -182,8 +182,9 @@ static uint32_t wanted(const bt_gguf_t *gguf, const bt_quantize_mix_t *mix,
     }
     if ((ends_with(name, ".attn_v.weight") && (mix->values != NULL) &&
          mix->values(&at)) ||
-        (ends_with(name, ".ffn_down.weight") && (mix->down != NULL) &&
-         mix->down(&at))) {
+        ((ends_with(name, ".ffn_down.weight") ||
+          ends_with(name, ".ffn_down_exps.weight")) &&
+         (mix->down != NULL) && mix->down(&at))) {
         return mix->finer;
     }
     return mix->type;

@@ -28,16 +28,16 @@ typedef struct watch {
     bt_status_t status;
 } watch_t;
 
-static void add_squares(bt_imatrix_entry_t *e, const float *x, uint32_t n_rows)
+/* Adds a row that was given to matrix @a mat. */
+static void add_squares(bt_imatrix_entry_t *e, uint32_t mat, const float *x)
 {
-    for (uint32_t r = 0; r < n_rows; r++) {
-        for (uint32_t k = 0; k < e->n; k++) {
-            const float value = x[(size_t)r * e->n + k];
+    const uint32_t n = e->n / e->n_mats;
+    float *const sums = e->sums + (size_t)mat * n;
 
-            e->sums[k] += value * value;
-        }
+    for (uint32_t k = 0; k < n; k++) {
+        sums[k] += x[k] * x[k];
     }
-    e->counts[0] += (float)n_rows;
+    e->counts[mat] += 1.0f;
 }
 
 static void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
@@ -47,10 +47,45 @@ static void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
 
     for (uint32_t i = 0; i < watch->m->n_entries; i++) {
         if ((i < watch->cap) && (watch->weights[i] == w)) {
-            add_squares(&watch->m->entries[i], x, n_rows);
+            bt_imatrix_entry_t *const e = &watch->m->entries[i];
+
+            for (size_t r = 0; r < n_rows; r++) {
+                add_squares(e, 0, x + r * e->n);
+            }
         }
     }
     watch->own->matmul(be, w, x, n_rows, out);
+}
+
+/* Adds the rows that each expert of a weight was given. */
+static void add_rows(bt_imatrix_entry_t *e, const bt_expert_rows_t *rows,
+                     const float *x, bool by_row)
+{
+    const size_t n = e->n / e->n_mats;
+
+    for (uint32_t mat = 0; mat < e->n_mats; mat++) {
+        for (size_t s = rows->first[mat]; s < rows->first[mat + 1]; s++) {
+            add_squares(e, mat, x + (by_row ? rows->rows[s] : s) * n);
+        }
+    }
+}
+
+static void matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
+                           uint32_t n_weights, const bt_expert_rows_t *rows,
+                           uint32_t n_rows, const float *x, bool by_row,
+                           float *out)
+{
+    const watch_t *const watch = (const watch_t *)(const void *)be->ops;
+
+    for (uint32_t i = 0; i < watch->m->n_entries; i++) {
+        for (uint32_t k = 0; (i < watch->cap) && (k < n_weights); k++) {
+            if (watch->weights[i] == weights[k]) {
+                add_rows(&watch->m->entries[i], rows, x, by_row);
+            }
+        }
+    }
+    watch->own->matmul_experts(be, weights, n_weights, rows, n_rows, x, by_row,
+                               out);
 }
 
 /* Returns the entry of a name, which exists in a continued run. */
@@ -58,12 +93,16 @@ static bt_status_t find_or_add(bt_imatrix_t *m, const bt_gguf_tensor_t *t,
                                uint32_t *i_p)
 {
     const bt_imatrix_entry_t *const found = bt_imatrix_find(m, t->name);
+    const uint32_t n_mats = (uint32_t)t->dims[2];
+    uint32_t n;
 
-    if (found == NULL) {
-        return bt_imatrix_add(m, t->name.data, t->name.len,
-                              (uint32_t)t->dims[0], 1, i_p);
+    if (__builtin_mul_overflow((uint32_t)t->dims[0], n_mats, &n)) {
+        return BT_ERR_OVERFLOW;
     }
-    if ((found->n != t->dims[0]) || (found->n_mats != 1)) {
+    if (found == NULL) {
+        return bt_imatrix_add(m, t->name.data, t->name.len, n, n_mats, i_p);
+    }
+    if ((found->n != n) || (found->n_mats != n_mats)) {
         return BT_ERR_MISMATCH;
     }
     *i_p = (uint32_t)(found - m->entries);
@@ -102,6 +141,7 @@ static void begin_watch(watch_t *watch, bt_backend_t *be)
     watch->own = be->ops;
     watch->ops = *be->ops;
     watch->ops.matmul = matmul;
+    watch->ops.matmul_experts = matmul_experts;
     watch->ops.norm_matmul = NULL;
     watch->ops.matmul_add = NULL;
     watch->ops.silu_matmul_add = NULL;

@@ -161,6 +161,33 @@ static void type_mix_gives_each_tensor_its_type(void **state)
     bt_gguf_close(in);
 }
 
+/* Experts have the types of the one feed-forward; their router stays as it
+ * is. */
+static void experts_have_the_types_of_a_feed_forward(void **state)
+{
+    bt_tiny_model_t model = bt_tiny_model_default();
+    bt_gguf_t *in;
+    bt_gguf_t *out;
+
+    (void)state;
+    model.dim = 256;
+    model.ffn_dim = 256;
+    model.n_layers = 8;
+    model.n_experts = 4;
+    model.n_experts_used = 2;
+    assert_int_equal(bt_tiny_model_write(&model, in_dir("in.gguf")), BT_OK);
+    in = open_file("in.gguf");
+    convert_all(in, "Q4_K_M", "out.gguf", 2);
+    out = open_file("out.gguf");
+    assert_int_equal(type_of(out, "blk.1.ffn_gate_inp.weight"), BT_QTYPE_F32);
+    assert_int_equal(type_of(out, "blk.1.ffn_gate_exps.weight"), BT_QTYPE_Q4_K);
+    assert_int_equal(type_of(out, "blk.1.ffn_up_exps.weight"), BT_QTYPE_Q4_K);
+    assert_int_equal(type_of(out, "blk.1.ffn_down_exps.weight"), BT_QTYPE_Q4_K);
+    assert_int_equal(type_of(out, "blk.0.ffn_down_exps.weight"), BT_QTYPE_Q6_K);
+    bt_gguf_close(out);
+    bt_gguf_close(in);
+}
+
 static void assert_same_pair(const bt_gguf_t *from, const bt_gguf_t *to,
                              uint64_t i)
 {
@@ -482,6 +509,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_DIR(type_mix_gives_each_tensor_its_type),
+        IN_DIR(experts_have_the_types_of_a_feed_forward),
         IN_DIR(conversion_keeps_metadata_and_shapes),
         IN_DIR(tensors_keep_their_types_on_request),
         IN_DIR(interrupted_conversion_resumes_to_the_same_file),

@@ -263,6 +263,64 @@ static void imatrix_covers_every_matrix_of_other_families(void **state)
     }
 }
 
+/* Each row is given to two experts, and to the router once: the sums and counts
+ * of all experts together are twice the router's. */
+static void imatrix_has_rows_of_each_expert(void **state)
+{
+    static const char *const names[] = {"blk.1.ffn_gate_exps.weight",
+                                        "blk.1.ffn_up_exps.weight"};
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    stop_t stop = {.at = 3};
+    bt_gguf_t *gguf = NULL;
+    bt_imatrix_t m = {0};
+    const bt_imatrix_entry_t *router;
+
+    (void)state;
+    put_text();
+    tiny.n_experts = 16;
+    tiny.n_experts_used = 2;
+    assert_int_equal(bt_tiny_model_write(&tiny, in_dir("tiny.gguf")), BT_OK);
+    assert_int_equal(bt_gguf_open(in_dir("tiny.gguf"), why, sizeof(why), &gguf),
+                     BT_OK);
+    assert_int_equal(make(gguf, "file", &stop, &m), BT_OK);
+    router =
+        bt_imatrix_find(&m, (bt_gguf_str_t){"blk.1.ffn_gate_inp.weight", 25});
+    assert_non_null(router);
+    assert_true(router->counts[0] > 0.0f);
+    for (size_t i = 0; i < 2; i++) {
+        const bt_imatrix_entry_t *const e =
+            bt_imatrix_find(&m, (bt_gguf_str_t){names[i], strlen(names[i])});
+        float count = 0.0f;
+
+        assert_non_null(e);
+        assert_int_equal(e->n_mats, 16);
+        assert_int_equal(e->n, 16 * router->n);
+        for (uint32_t k = 0; k < router->n; k++) {
+            double sum = 0.0;
+
+            for (uint32_t mat = 0; mat < 16; mat++) {
+                sum += (double)e->sums[mat * router->n + k];
+            }
+            assert_true(fabs(sum - 2.0 * (double)router->sums[k]) <=
+                        1e-4 * sum);
+        }
+        for (uint32_t mat = 0; mat < 16; mat++) {
+            count += e->counts[mat];
+        }
+        assert_true(count == 2.0f * router->counts[0]);
+    }
+    bt_imatrix_fini(&m);
+    assert_int_equal(bt_imatrix_read(in_dir("file"), why, sizeof(why), &m),
+                     BT_OK);
+    assert_int_equal(
+        bt_imatrix_find(&m, (bt_gguf_str_t){names[0], strlen(names[0])})
+            ->n_mats,
+        16);
+    bt_imatrix_fini(&m);
+    bt_gguf_close(gguf);
+    assert_int_equal(unlink(in_dir("file")), 0);
+}
+
 static size_t read_golden(const char *name, uint8_t *data, size_t cap)
 {
     return bt_test_read_hex("golden/imatrix.txt", name, data, cap);
@@ -419,6 +477,7 @@ int main(void)
         IN_DIR(imatrix_sums_equal_numpys),
         IN_DIR(stopped_imatrix_run_resumes_bit_for_bit),
         IN_DIR(imatrix_covers_every_matrix_of_other_families),
+        IN_DIR(imatrix_has_rows_of_each_expert),
         IN_DIR(imatrix_files_of_both_formats_are_read),
         IN_DIR(imatrix_file_round_trips),
         IN_DIR(broken_imatrix_files_are_refused),
