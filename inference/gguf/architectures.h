@@ -35,7 +35,9 @@
     X(mpt) \
     X(olmo) \
     X(baichuan) \
-    X(mistral3)
+    X(mistral3) \
+    X(qwen3moe) \
+    X(olmoe)
 /* clang-format on */
 
 /**

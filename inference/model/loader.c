@@ -68,11 +68,13 @@ void bt_loader_buffer(bt_loader_t *loader, size_t rows, size_t row_floats,
     }
 }
 
-/* Finds a tensor, checks its shape (n_out = 0: a vector), and marks it as used.
+/* Finds a tensor of n_mats matrices, checks its shape (n_out = 0: a vector),
+ * and marks it as used.
  * @param [in] spare  The tensor may have more rows.
  * @return NULL: the loader has failed */
-static const bt_gguf_tensor_t *find(bt_loader_t *loader, const char *name,
-                                    uint32_t n_in, uint32_t n_out, bool spare)
+static const bt_gguf_tensor_t *find_mats(bt_loader_t *loader, const char *name,
+                                         uint32_t n_in, uint32_t n_out,
+                                         bool spare, uint32_t n_mats)
 {
     const bt_gguf_tensor_t *const t = bt_gguf_tensor(loader->gguf, name);
     const uint64_t rows = (n_out == 0) ? 1 : n_out;
@@ -81,14 +83,14 @@ static const bt_gguf_tensor_t *find(bt_loader_t *loader, const char *name,
         bt_loader_fail(loader, BT_ERR_BAD_FILE,
                        "tensor %s is missing from the file", name);
     } else if ((t->dims[0] != n_in) || (t->dims[1] < rows) ||
-               (!spare && (t->dims[1] != rows)) || (t->dims[2] != 1) ||
+               (!spare && (t->dims[1] != rows)) || (t->dims[2] != n_mats) ||
                (t->dims[3] != 1)) {
         bt_loader_fail(loader, BT_ERR_BAD_FILE,
                        "tensor %s has the shape %" PRIu64 " x %" PRIu64
                        " x %" PRIu64 " x %" PRIu64 ", but the "
-                       "model's numbers call for %u x %u",
+                       "model's numbers call for %u x %u x %u",
                        name, t->dims[0], t->dims[1], t->dims[2], t->dims[3],
-                       n_in, (uint32_t)rows);
+                       n_in, (uint32_t)rows, n_mats);
     } else if ((loader->be->caps->weight_types & (1ull << t->type)) == 0) {
         bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
                        "the %s back end does not support the type %s of "
@@ -99,6 +101,12 @@ static const bt_gguf_tensor_t *find(bt_loader_t *loader, const char *name,
         loader->used[t - bt_gguf_tensor_at(loader->gguf, 0)] = true;
     }
     return (loader->status == BT_OK) ? t : NULL;
+}
+
+static const bt_gguf_tensor_t *find(bt_loader_t *loader, const char *name,
+                                    uint32_t n_in, uint32_t n_out, bool spare)
+{
+    return find_mats(loader, name, n_in, n_out, spare, 1);
 }
 
 /* True when the bytes of the model file's matrices are needed. */
@@ -384,6 +392,52 @@ void bt_loader_matrix(bt_loader_t *loader, const char *name, uint32_t n_out,
                  part);
         pack_cut(loader, of_part, t, &cut, w_p);
     }
+}
+
+void bt_loader_stacked(bt_loader_t *loader, const char *name, uint32_t n_mats,
+                       uint32_t n_out, uint32_t n_in, bt_weight_t **w_p)
+{
+    const bt_gguf_tensor_t *const t =
+        find_mats(loader, name, n_in, n_out, false, n_mats);
+    bt_cut_t cut = {.columns = {0, n_in}};
+
+    if ((t != NULL) && __builtin_mul_overflow(n_mats, n_out, &cut.rows.n)) {
+        bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
+                       "tensor %s: %u matrices of %u rows are too many", name,
+                       n_mats, n_out);
+    } else if (t != NULL) {
+        pack_cut(loader, name, t, &cut, w_p);
+    }
+}
+
+void bt_loader_matrix_f32(bt_loader_t *loader, const char *name, uint32_t n_out,
+                          uint32_t n_in, bt_weight_t **w_p)
+{
+    const bt_gguf_tensor_t *const t = find(loader, name, n_in, n_out, false);
+    const size_t n = (size_t)n_out * n_in;
+    const void *data = NULL;
+    void *scratch = NULL;
+    float *values = NULL;
+
+    if (t == NULL) {
+        return;
+    }
+    if (n * sizeof(*values) + t->bytes > loader->max_piece) {
+        loader->max_piece = n * sizeof(*values) + t->bytes;
+    }
+    if (reads_matrices(loader)) {
+        data = get_all(loader, name, t, &scratch);
+        values = take_scratch(loader, name, n * sizeof(*values));
+        if ((data != NULL) && (values != NULL)) {
+            check(loader, name,
+                  bt_dequantize((bt_ktype_t)t->type, data, n, values));
+        }
+    }
+    if (loader->status == BT_OK) {
+        pack(loader, name, BT_KTYPE_F32, n_out, n_in, values, w_p);
+    }
+    bt_free(scratch);
+    bt_free(values);
 }
 
 void bt_loader_first_rows(bt_loader_t *loader, const char *name, uint32_t n_out,

@@ -71,6 +71,17 @@ static bt_status_t check_part(const bt_model_t *model,
                  part->rank, model->config.max_lora_rank);
         return BT_ERR_UNSUPPORTED;
     }
+    if ((part->layer < d->n_layers) &&
+        (d->layers[part->layer].experts != NULL) &&
+        ((part->product == BT_ADAPTER_GATE) ||
+         (part->product == BT_ADAPTER_UP) ||
+         (part->product == BT_ADAPTER_DOWN))) {
+        snprintf(why, why_bytes,
+                 "%s of layer %u: the layer has experts, of which adapters are "
+                 "not computed",
+                 bt_adapter_product_name(part->product), part->layer);
+        return BT_ERR_UNSUPPORTED;
+    }
     if ((part->layer >= d->n_layers) || (part->n_in != o.n_in) ||
         (part->n_out != o.n_out)) {
         snprintf(why, why_bytes,

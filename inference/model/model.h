@@ -86,6 +86,17 @@ typedef struct bt_head_hparams {
                               BT_HEAD_NEXTN */
 } bt_head_hparams_t;
 
+/** Mixture of experts: the feed-forward of some layers. */
+typedef struct bt_expert_hparams {
+    uint32_t n;      /**< experts of a layer; 0: no layer has any */
+    uint32_t n_used; /**< experts of a row */
+    uint32_t dim;    /**< width of an expert's feed-forward */
+    bt_gating_t gating;
+    bool normed;      /**< weights are divided by their sum */
+    float scale;      /**< factor on weights */
+    uint32_t n_dense; /**< first layers, which have one feed-forward */
+} bt_expert_hparams_t;
+
 typedef struct bt_hparams {
     uint32_t n_layers;
     uint32_t n_nextn; /**< layers behind them that predict further tokens
@@ -127,6 +138,8 @@ typedef struct bt_hparams {
     float logit_scale;
     float
         logit_soft_cap; /**< c: a logit l becomes c tanh(l / c); 0: unchanged */
+    bt_expert_hparams_t experts;
+    bt_layer_set_t sparse;  /**< layers with experts */
     bt_head_hparams_t head; /**< a draft head's; all 0 for a model */
 } bt_hparams_t;
 

@@ -121,6 +121,13 @@ void bt_loader_ids(bt_loader_t *loader, const char *name, uint32_t n,
 void bt_loader_matrix(bt_loader_t *loader, const char *name, uint32_t n_out,
                       uint32_t n_in, bt_share_t columns, uint32_t part,
                       bt_weight_t **w_p);
+/** Loads a matrix as f32, whatever its type in the file. */
+void bt_loader_matrix_f32(bt_loader_t *loader, const char *name, uint32_t n_out,
+                          uint32_t n_in, bt_weight_t **w_p);
+/** Loads n_mats matrices of n_out rows each, one behind the other, of a tensor
+ *  of three dimensions. */
+void bt_loader_stacked(bt_loader_t *loader, const char *name, uint32_t n_mats,
+                       uint32_t n_out, uint32_t n_in, bt_weight_t **w_p);
 /** Loads some of the first n_out rows of a matrix that may have more. */
 void bt_loader_first_rows(bt_loader_t *loader, const char *name, uint32_t n_out,
                           uint32_t n_in, bt_share_t rows, bt_weight_t **w_p);

@@ -140,6 +140,7 @@ bt_hparams_t bt_shard_hparams(const bt_hparams_t *hp, const bt_shard_t *shard)
     own.n_layers = shard->layers.n;
     own.windowed = own_layers(&hp->windowed, shard->layers);
     own.turned = own_layers(&hp->turned, shard->layers);
+    own.sparse = own_layers(&hp->sparse, shard->layers);
     return own;
 }
 

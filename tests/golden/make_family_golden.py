@@ -29,6 +29,7 @@ from make_tiny_golden import TOKENS, as_stored, attention, bf16, eight_bits
 KEPT_ROWS = [0, 11, 33, 39]
 EVERY = 9
 CONTEXT = 256  # that the test asks for
+MARGIN = 1e-3  # of scores of the last expert that is chosen and the first that is not
 CLOSE = 2e-5  # of float32 in parts of transformers; measured 4e-6 at most
 
 CASES = {
@@ -85,6 +86,16 @@ CASES = {
                  "--key", "rope.scaling.original_context_length=u:16",
                  "--key", "rope.scaling.yarn_beta_fast=f:8", "--key", "rope.scaling.yarn_beta_slow=f:0.5",
                  "--key", "rope.scaling.yarn_log_multiplier=f:1", "--key", "attention.temperature_scale=f:0.1"],
+    "mixtral": ["--architecture", "llama", "--seed", "70", "--experts", "8", "--experts-used", "2", "--ffn", "96"],
+    "qwen3moe": ["--architecture", "qwen3moe", "--seed", "471", "--head-dim", "24", "--experts", "16",
+                 "--experts-used", "4", "--expert-ffn", "32"],
+    "qwen3moe_dense": ["--architecture", "qwen3moe", "--seed", "572", "--layers", "3", "--experts", "12",
+                       "--experts-used", "3", "--expert-ffn", "64", "--dense-layers", "1", "--tied", "--up-type", "BF16"],
+    "olmoe": ["--architecture", "olmoe", "--seed", "873", "--kv-heads", "4", "--experts", "16", "--experts-used", "5",
+              "--ffn", "32", "--gate-up", "--router-type", "BF16"],
+    "mixtral_q4_k": ["--architecture", "llama", "--seed", "475", "--dim", "256", "--heads", "8", "--ffn", "256",
+                     "--experts", "8", "--experts-used", "2", "--type", "Q4_K", "--mixed-type", "Q6_K",
+                     "--embedding-type", "Q8_0"],
     "qwen2_q4_k": ["--architecture", "qwen2", "--seed", "59", "--dim", "256", "--heads", "8", "--ffn", "256",
                    "--type", "Q4_K", "--mixed-type", "Q6_K", "--embedding-type", "Q8_0"],
     "gemma2_bf16": ["--architecture", "gemma2", "--seed", "60", "--tied", "--window", "11", "--type", "BF16",
@@ -94,7 +105,7 @@ CASES = {
 # What a family differs in, as its authors' papers and transformers have it.
 LAYER_NORM = {"gpt2", "gptneox", "falcon", "starcoder2", "cohere2", "bloom", "mpt", "olmo"}
 PLAIN = {"gpt2", "gptneox", "falcon", "starcoder2", "bloom", "mpt"}
-PAIRS_APART = {"qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "olmo2", "gptneox", "falcon", "starcoder2"}
+PAIRS_APART = {"qwen2", "qwen3", "qwen3moe", "olmoe", "gemma", "gemma2", "gemma3", "phi3", "olmo2", "gptneox", "falcon", "starcoder2"}
 WINDOW_PERIOD = {"gemma2": 2, "gemma3": 6, "cohere2": 4, "olmo2": 4}
 
 
@@ -134,6 +145,7 @@ class Model:
         self.stored, self.context = stored, context
         reader = GGUFReader(path)
         self.exact = exact
+        self.margin = np.inf  # of the choices of experts
         self.fields = reader.fields
         self.w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors
                   if t.tensor_type.name != "I64"}
@@ -148,9 +160,10 @@ class Model:
         field = self.fields.get(f"{self.arch}.{name}")
         return default if field is None else field.contents()
 
-    def times(self, x, name):
+    def times(self, x, name, expert=None):
         rounding = {"F32": lambda x: x, "F16": lambda x: x, "BF16": bf16}.get(self.kinds[name], eight_bits)
-        return (x if self.exact else rounding(x)) @ self.w[name].T
+        w = self.w[name] if expert is None else self.w[name][expert]
+        return (x if self.exact else rounding(x)) @ w.T
 
     def linear(self, x, name):
         bias = self.w.get(name + ".bias", 0.0)
@@ -227,13 +240,13 @@ class Model:
             q, k, v = qkv[:, :q_dim], qkv[:, q_dim:q_dim + kv_dim], qkv[:, q_dim + kv_dim:]
         else:
             q, k, v = (self.linear(x, at + f"attn_{name}") for name in "qkv")
-        if self.arch == "olmo2":
+        if self.arch in ("olmo2", "olmoe"):
             q, k = self.norm(q, at + "attn_q_norm"), self.norm(k, at + "attn_k_norm")
         limit = self.key("attention.clamp_kqv")
         if limit:
             q, k, v = (np.clip(m, -limit, limit) for m in (q, k, v))
         q, k, v = (m.reshape(n, -1, self.head_dim) for m in (q, k, v))
-        if self.arch != "olmo2":
+        if self.arch not in ("olmo2", "olmoe"):
             q, k = self.norm(q, at + "attn_q_norm"), self.norm(k, at + "attn_k_norm")
         q, k = self.turn(q, layer), self.turn(k, layer)
         warmth = self.key("attention.temperature_scale")
@@ -250,8 +263,38 @@ class Model:
             return exact_attention(q, k, v, scale, window, cap, self.slopes())
         return attention(q, self.stored(k), self.stored(v), scale, window, cap, None, self.slopes())
 
+    def route(self, z):
+        """Scores to a weight for each expert, 0 where it is not chosen. The gaps between the last that is and the first
+        that is not are such that no rounding changes the choice."""
+        k = self.key("expert_used_count")
+        g = np.exp(z - z.max(axis=1, keepdims=True))
+        g = g / g.sum(axis=1, keepdims=True)
+        ranks = np.argsort(-g, axis=1, kind="stable")
+        sorted_z = np.sort(z, axis=1)[:, ::-1]
+        if k < z.shape[1]:
+            self.margin = min(self.margin, (sorted_z[:, k - 1] - sorted_z[:, k]).min())
+        chosen = np.zeros_like(g)
+        np.put_along_axis(chosen, ranks[:, :k], 1.0, axis=1)
+        w = g * chosen
+        return w if self.arch == "olmoe" else w / w.sum(axis=1, keepdims=True)
+
+    def experts(self, x, layer):
+        """Each expert is computed for all rows, which is slow and plain."""
+        at, act = f"blk.{layer}.", ACTS[activation_of(self.arch)]
+        weights = self.route(x @ self.w[at + "ffn_gate_inp.weight"].T)
+        out = np.zeros_like(x)
+        for e in range(weights.shape[1]):
+            if at + "ffn_gate_up_exps.weight" in self.w:
+                gate, up = np.split(self.times(x, at + "ffn_gate_up_exps.weight", e), 2, axis=1)
+            else:
+                gate, up = (self.times(x, at + f"ffn_{name}_exps.weight", e) for name in ("gate", "up"))
+            out += weights[:, e:e + 1] * self.times(act(gate) * up, at + "ffn_down_exps.weight", e)
+        return out
+
     def feed_forward(self, x, layer):
         at = f"blk.{layer}."
+        if at + "ffn_gate_inp.weight" in self.w:
+            return self.experts(x, layer)
         act = ACTS[activation_of(self.arch)]
         up = self.linear(x, at + "ffn_up")
         if self.arch in PLAIN:
@@ -346,6 +389,16 @@ def hf_config(m):
     windows = dict(sliding_window=m.window, layer_types=[
         "sliding_attention" if m.windowed(i) else "full_attention" for i in range(m.n_layers)])
     a = m.arch
+    if m.key("expert_count"):
+        dim = m.key("expert_feed_forward_length", m.key("feed_forward_length"))
+        experts = dict(num_experts_per_tok=m.key("expert_used_count"), experts_implementation="eager")
+        if a == "llama":
+            return transformers.MixtralConfig(**common, **experts, num_local_experts=m.key("expert_count"))
+        if a == "olmoe":
+            return transformers.OlmoeConfig(**common, **experts, num_experts=m.key("expert_count"))
+        dense = list(range(m.key("leading_dense_block_count", 0)))
+        return transformers.Qwen3MoeConfig(**common, **experts, num_experts=m.key("expert_count"), norm_topk_prob=True,
+                                           moe_intermediate_size=dim, mlp_only_layers=dense)
     if a == "llama" and m.window:
         return transformers.MistralConfig(**common, sliding_window=m.window)
     if a in ("llama", "internlm2"):
@@ -445,6 +498,15 @@ def hf_tensor(m, gguf_name, hf_name):
     return w
 
 
+def expert_parts(name):
+    """Tensors of a file, as far as it has them, of what transformers has as one for all experts."""
+    found = re.fullmatch(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up|down)_proj", name)
+    if found is None:
+        return []
+    parts = ("down",) if found[2] == "down" else ("gate_up", "gate", "up")
+    return [f"blk.{found[1]}.ffn_{part}_exps.weight" for part in parts]
+
+
 def transformers_logits(m, tokens):
     import torch
     import transformers
@@ -462,15 +524,22 @@ def transformers_logits(m, tokens):
             continue
         short = name.removeprefix("transformer.") if named == "bloom" else name
         ours = names.get_name(short, try_suffixes=(".weight", ".bias"))
-        if m.arch == "internlm2" and ours is None:
+        if m.arch in ("internlm2", "qwen3moe") and ours is None:
             ours = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, m.n_layers).get_name(
                 name, try_suffixes=(".weight", ".bias"))
         if name == "lm_head.weight":
             ours = "output.weight" if "output.weight" in m.w else "token_embd.weight"
-        if ours is None:
+        if ours is None and not expert_parts(name):
             raise SystemExit(f"{m.arch}: nothing in the file for {name}")
         if m.arch == "mpt" and m.learned() and ours.endswith(".bias"):
             state[name] = torch.zeros_like(old)
+            continue
+        parts = expert_parts(name)
+        if parts:
+            used.update(part for part in parts if part in m.w)
+            w = torch.tensor(np.concatenate([m.w[part] for part in parts if part in m.w], axis=1))
+            assert w.shape == old.shape, (name, w.shape, old.shape)
+            state[name] = w
             continue
         used.add(ours)
         w = torch.tensor(hf_tensor(m, ours, name))
@@ -500,9 +569,14 @@ def main():
             subprocess.run([tool, path, *CASES[name]], check=True)
             exact = Model(path, True)
             apart = np.abs(exact.forward(TOKENS) - transformers_logits(exact, TOKENS)).max()
-            logits = Model(path, False).forward(TOKENS)
+            rounded = Model(path, False)
+            logits = rounded.forward(TOKENS)
         rounding = np.abs(logits - exact.forward(TOKENS)).max() if not check else 0
         print(f"{name}: {apart:.2g} from transformers, roundings {rounding:.2g}, spread {logits.std():.2g}")
+        if not min(exact.margin, rounded.margin) > MARGIN:
+            print(f"{name}: experts whose scores are {min(exact.margin, rounded.margin):.2g} apart: take another seed")
+            bad = True
+            continue
         if not apart < CLOSE:
             print(f"{name}: too far apart")
             bad = True

@@ -8,6 +8,8 @@ static const bt_tiny_family_t families[] = {
     {.name = "llama"},
     {.name = "qwen2", .qkv_bias = true},
     {.name = "qwen3", .qk_norm = 1},
+    {.name = "qwen3moe", .qk_norm = 1},
+    {.name = "olmoe", .qk_norm = 2},
     {.name = "gemma2", .norms_after = true},
     {.name = "gemma3", .norms_after = true, .qk_norm = 1},
     {.name = "phi3", .fused = true},

@@ -51,7 +51,8 @@ typedef struct tensor {
     uint32_t type;
     uint32_t n_dims;
     uint64_t n_in;
-    uint64_t n_out; /* 1 for vectors */
+    uint64_t n_out; /* 1 for vectors; of all matrices of three dimensions */
+    uint64_t n_mats;
     uint64_t loud; /* from this row on, values are LOUD times as large; 0: no */
     float center;  /* values: center + uniform(-reach, reach) */
     float reach;
@@ -76,6 +77,7 @@ bt_tiny_model_t bt_tiny_model_default(void)
                                    .n_vocab = 288,
                                    .context_tokens = 512,
                                    .mixed_type = BT_TINY_SAME_TYPE,
+                                   .up_type = BT_TINY_SAME_TYPE,
                                    .rope_base = 10000.0f,
                                    .seed = 1,
                                    .architecture = "llama"};
@@ -233,6 +235,23 @@ static void put_own_key(writer_t *w, const bt_tiny_key_t *own)
     }
 }
 
+static void put_experts(writer_t *w)
+{
+    const bt_tiny_model_t *const m = w->model;
+    const char *const names[] = {"expert_count", "expert_used_count",
+                                 "expert_feed_forward_length",
+                                 "leading_dense_block_count"};
+    const uint32_t values[] = {m->n_experts, m->n_experts_used, m->expert_dim,
+                               m->n_dense};
+    char key[NAME_BYTES];
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        if (values[i] > 0) {
+            kv_u32(w, arch_key(w, key, names[i]), values[i]);
+        }
+    }
+}
+
 static void put_hparams(writer_t *w)
 {
     const bt_tiny_model_t *const m = w->model;
@@ -268,9 +287,7 @@ static void put_hparams(writer_t *w)
     if (m->rope_scaling != NULL) {
         kv_str(w, arch_key(w, key, "rope.scaling.type"), m->rope_scaling);
     }
-    if (m->n_experts > 0) {
-        kv_u32(w, arch_key(w, key, "expert_count"), m->n_experts);
-    }
+    put_experts(w);
     if (m->sliding_window > 0) {
         kv_u32(w, arch_key(w, key, "attention.sliding_window"),
                m->sliding_window);
@@ -403,6 +420,7 @@ static tensor_t *add_tensor(writer_t *w, uint32_t type, uint64_t n_in,
 
     t->type = type;
     t->n_dims = 2;
+    t->n_mats = 1;
     t->n_in = n_in;
     t->n_out = n_out;
     /* Keeps the variance of what passes through, a little more: so that the
@@ -492,6 +510,35 @@ static void add_attention(writer_t *w, uint32_t layer, uint32_t mixed)
     }
 }
 
+static void add_stacked(writer_t *w, uint32_t layer, const char *name,
+                        uint32_t type, uint64_t n_in, uint64_t n_out)
+{
+    const uint32_t n = w->model->n_experts;
+    tensor_t *const t = add_tensor(w, type, n_in, n_out * n);
+
+    t->n_dims = 3;
+    t->n_mats = n;
+    name_part(t, layer, name, "weight");
+}
+
+static void add_experts(writer_t *w, uint32_t layer, uint32_t mixed)
+{
+    const bt_tiny_model_t *const m = w->model;
+    const uint64_t dim = (m->expert_dim != 0) ? m->expert_dim : m->ffn_dim;
+    const char *const gate = m->experts_apart ? "ffn_gate.0" : "ffn_gate_exps";
+
+    name_part(add_tensor(w, m->router_type, m->dim, m->n_experts), layer,
+              "ffn_gate_inp", "weight");
+    add_stacked(w, layer, m->gate_up ? "ffn_gate_up_exps" : gate, m->type,
+                m->dim, m->gate_up ? 2 * dim : dim);
+    if (!m->gate_up) {
+        add_stacked(w, layer, "ffn_up_exps",
+                    (m->up_type == BT_TINY_SAME_TYPE) ? m->type : m->up_type,
+                    m->dim, dim);
+    }
+    add_stacked(w, layer, "ffn_down_exps", mixed, dim, m->dim);
+}
+
 static void add_layer(writer_t *w, uint32_t layer)
 {
     const bt_tiny_family_t *const f = w->family;
@@ -514,6 +561,10 @@ static void add_layer(writer_t *w, uint32_t layer)
     }
     if (!f->no_norms_before && !f->one_norm) {
         add_norm(w, layer, "ffn_norm", m->dim);
+    }
+    if ((m->n_experts > 0) && (layer >= m->n_dense)) {
+        add_experts(w, layer, mixed);
+        return;
     }
     if (!f->plain_ffn && !fused) {
         add_matrix(w, layer, "ffn_gate", m->type, m->dim, m->ffn_dim,
@@ -553,7 +604,8 @@ static void silence(const writer_t *w, uint32_t first)
         tensor_t *const t = &w->tensors[i];
 
         if ((strstr(t->name, ".attn_output.") != NULL) ||
-            (strstr(t->name, ".ffn_down.") != NULL)) {
+            (strstr(t->name, ".ffn_down.") != NULL) ||
+            (strstr(t->name, ".ffn_down_exps.") != NULL)) {
             t->center = t->reach = 0;
         }
     }
@@ -683,6 +735,7 @@ static bt_status_t put_table(writer_t *w)
 
     for (uint32_t i = 0; i < w->n_tensors; i++) {
         const tensor_t *const t = &w->tensors[i];
+        const uint64_t dims[] = {t->n_in, t->n_out / t->n_mats, t->n_mats};
         uint64_t bytes = 0;
         const bt_status_t status = tensor_bytes(t, &bytes);
 
@@ -691,9 +744,8 @@ static bt_status_t put_table(writer_t *w)
         }
         put_str(&w->head, t->name);
         put_u32(&w->head, t->n_dims);
-        put_u64(&w->head, t->n_in);
-        if (t->n_dims == 2) {
-            put_u64(&w->head, t->n_out);
+        for (uint32_t d = 0; d < t->n_dims; d++) {
+            put_u64(&w->head, dims[d]);
         }
         put_u32(&w->head, t->type);
         put_u64(&w->head, offset);

@@ -68,6 +68,16 @@ typedef struct bt_tiny_model {
     float attn_scale;        /**< llama.attention.scale */
     bool attn_sinks;         /**< add blk.N.attn_sinks.weight */
 
+    /* Mixture of experts, in all layers but the first n_dense. */
+    uint32_t n_experts;      /**< 0: none */
+    uint32_t n_experts_used; /**< of a row */
+    uint32_t expert_dim;     /**< width of an expert; 0: ffn_dim, and no key */
+    uint32_t n_dense;
+    bool gate_up;         /**< gate and up as one tensor */
+    uint32_t up_type;     /**< of ffn_up_exps; BT_TINY_SAME_TYPE = like the
+                               others */
+    uint32_t router_type; /**< of ffn_gate_inp */
+
     bt_tiny_key_t keys[BT_TINY_MAX_KEYS];
     uint32_t n_keys;
 
@@ -88,8 +98,8 @@ typedef struct bt_tiny_model {
                                  architecture */
 
     /* What a loader must refuse. */
+    bool experts_apart;       /**< a tensor for each expert */
     const char *rope_scaling; /**< llama.rope.scaling.type, or NULL */
-    uint32_t n_experts;       /**< llama.expert_count when > 0 */
 } bt_tiny_model_t;
 
 /** 2 layers, 64 wide, 4 query and 2 KV heads of 16, ffn 128, vocabulary 288,

@@ -23,7 +23,9 @@ static const char *const usage =
     "       [--rope-dims N]\n"
     "       [--long-factors] [--second-norm] [--biases] [--thinks]\n"
     "       [--silent-layers N] [--draft-vocab N] [--nextn] [--nextn-own]\n"
-    "       [--key NAME=TYPE:VALUE]...\n";
+    "       [--experts N --experts-used N] [--expert-ffn N]\n"
+    "       [--dense-layers N] [--gate-up] [--up-type NAME]\n"
+    "       [--router-type NAME] [--key NAME=TYPE:VALUE]...\n";
 
 static int parse_number(const char *text, uint32_t *value_p)
 {
@@ -141,6 +143,16 @@ static int parse_option(int index, char *value, bt_tiny_model_t *m)
     if (index == 30) {
         return parse_number(value, &m->draft_vocab);
     }
+    if ((index >= 33) && (index <= 36)) {
+        uint32_t *const experts[] = {&m->n_experts, &m->n_experts_used,
+                                     &m->expert_dim, &m->n_dense};
+
+        return parse_number(value, experts[index - 33]);
+    }
+    if ((index == 38) || (index == 39)) {
+        return parse_type(value, (index == 38) ? &m->up_type : &m->router_type);
+    }
+    m->gate_up = m->gate_up || (index == 37);
     m->nextn = m->nextn || (index == 31) || (index == 32);
     m->nextn_own = m->nextn_own || (index == 32);
     m->tied = m->tied || (index == 11);
@@ -189,6 +201,13 @@ int main(int argc, char **argv)
         {"draft-vocab", required_argument, NULL, 0},
         {"nextn", no_argument, NULL, 0},
         {"nextn-own", no_argument, NULL, 0},
+        {"experts", required_argument, NULL, 0},
+        {"experts-used", required_argument, NULL, 0},
+        {"expert-ffn", required_argument, NULL, 0},
+        {"dense-layers", required_argument, NULL, 0},
+        {"gate-up", no_argument, NULL, 0},
+        {"up-type", required_argument, NULL, 0},
+        {"router-type", required_argument, NULL, 0},
         {NULL, 0, NULL, 0},
     };
     bt_tiny_model_t model = bt_tiny_model_default();

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forward pass of a dense decoder: family.h. */
+/* Forward pass of a decoder: family.h. */
 #include "inference/model/arch/decoder.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "common/coll/coll_shm.h"
+#include "inference/model/arch/experts.h"
 #include "inference/model/head.h"
 #include "inference/model/lora_pass.h"
 #include "inference/model/ranks.h"
@@ -190,15 +191,28 @@ static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
     }
 }
 
+void bt_decoder_add_result(bt_model_t *model, const bt_norm_weights_t *after,
+                           uint32_t n_rows, float *tmp, float *x)
+{
+    const bt_kernels_ops_t *const ops = model->be->ops;
+    const bt_norm_t norm = bt_decoder_norm(model, after);
+    const size_t n = (size_t)n_rows * model->own.dim;
+
+    if (norm.weight != NULL) {
+        bt_step_norm(model->be, tmp, &norm, n_rows, tmp);
+    }
+    if (model->own.residual_scale != 1.0f) {
+        ops->scale(model->be, tmp, model->own.residual_scale, n);
+    }
+    ops->add(model->be, x, tmp, n);
+}
+
 /* Computes x += scale * norm(W in + bias); tmp (n_rows, dim). */
 static void add_output(bt_model_t *model, const bt_sum_weight_t *w,
                        const float *bias, const bt_norm_weights_t *after,
                        const float *in, uint32_t n_rows, float *tmp, float *x)
 {
-    const bt_kernels_ops_t *const ops = model->be->ops;
-    const bt_norm_t norm = bt_decoder_norm(model, after);
     const uint32_t dim = model->own.dim;
-    const size_t n = (size_t)n_rows * dim;
 
     if (only_adds(model, bias, after) && !bt_lora_any(model)) {
         bt_step_matmul_add(model->be, w->first, in, n_rows, dim, tmp, x);
@@ -208,13 +222,7 @@ static void add_output(bt_model_t *model, const bt_sum_weight_t *w,
     bt_lora_add(model, w->is_ffn ? BT_ADAPTER_DOWN : BT_ADAPTER_OUTPUT, 1, in,
                 tmp);
     add_bias(model->be, tmp, bias, n_rows, dim);
-    if (norm.weight != NULL) {
-        bt_step_norm(model->be, tmp, &norm, n_rows, tmp);
-    }
-    if (model->own.residual_scale != 1.0f) {
-        ops->scale(model->be, tmp, model->own.residual_scale, n);
-    }
-    ops->add(model->be, x, tmp, n);
+    bt_decoder_add_result(model, after, n_rows, tmp, x);
 }
 
 /* Adds the product in d->b, activated, times the second matrix, to x. */
@@ -250,6 +258,10 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
     const bt_norm_t norm =
         bt_decoder_norm(model, hp->parallel ? &nothing : &layer->ffn_norm);
 
+    if (layer->experts != NULL) {
+        bt_experts_forward(model, fwd, layer, x, n_rows);
+        return;
+    }
     bt_lora_norm_linear(
         model, &layer->up,
         model->family->plain_ffn ? BT_ADAPTER_UP : BT_ADAPTER_GATE,
@@ -375,7 +387,8 @@ static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
     if (model->own.parallel) {
         bt_step_norm(model->be, x, &ffn_norm, n_rows, d->c);
     }
-    bt_step_ahead(model->be, layer->up.weights[0]);
+    bt_step_ahead(model->be, (layer->experts != NULL) ? bt_experts_first(layer)
+                                                      : layer->up.weights[0]);
     add_output(model, &layer->attn_output, layer->attn_output_bias,
                &layer->attn_post_norm, heads, n_rows, tmp, x);
     bt_model_got_on(fwd);

@@ -67,6 +67,9 @@ typedef struct bt_sum_weight {
                       part_heads */
 } bt_sum_weight_t;
 
+typedef struct bt_experts bt_experts_t; /* experts.h */
+typedef struct bt_expert_buffers bt_expert_buffers_t;
+
 typedef struct bt_layer {
     bt_norm_weights_t attn_norm;
     bt_norm_weights_t attn_post_norm;
@@ -77,7 +80,9 @@ typedef struct bt_layer {
     float *k_norm;
     float *attn_sinks; /**< (n_heads), NULL: none */
     bt_sum_weight_t attn_output;
-    bt_linear_t up; /**< gate and up, or only up */
+    bt_experts_t *experts; /**< owned; NULL: one feed-forward, up and
+                                ffn_down */
+    bt_linear_t up;        /**< gate and up, or only up */
     bt_sum_weight_t ffn_down;
     /* NULL: none */
     float *qkv_bias;
@@ -113,7 +118,8 @@ typedef struct bt_decoder {
     float *c;      /**< dim: input of the feed-forward; NULL: not in parallel */
     float *part;   /**< one part of a linear of several parts; NULL: none has
                         several */
-    bt_lora_pass_t *lora; /**< owned; NULL: calls have no adapters */
+    bt_lora_pass_t *lora;         /**< owned; NULL: calls have no adapters */
+    bt_expert_buffers_t *experts; /**< owned; NULL: no layer has experts */
     /* Used where sums have several parts on this rank, else NULL. */
     float *cut;                /**< columns of one part */
     float *sums[BT_SUM_DEPTH]; /**< dim: second halves, of each depth */
@@ -129,6 +135,11 @@ static inline bt_norm_t bt_decoder_norm(const bt_model_t *model,
                        .dim = model->own.dim,
                        .layer = model->family->layer_norm};
 }
+
+/** Computes x += scale * norm(tmp), as of a layer's attention or feed-forward;
+ *  tmp (n_rows, dim) is overwritten. */
+void bt_decoder_add_result(bt_model_t *model, const bt_norm_weights_t *after,
+                           uint32_t n_rows, float *tmp, float *x);
 
 /** Returns the outputs of a layer's first feed-forward matrix. */
 static inline uint32_t bt_decoder_up_dim(const bt_family_t *family,

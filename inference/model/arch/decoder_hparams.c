@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "inference/model/arch/decoder.h"
+#include "inference/model/arch/experts.h"
 #include "inference/model/arch/family.h"
 #include "inference/model/head.h"
 
@@ -112,7 +113,16 @@ static const refused_t refused[] = {
     {"attention.kv_lora_rank", 0.0f, 0},
     {"attention.relative_buckets_count", 0.0f, 0},
     {"rope.scaling.alpha", 0.0f, 0},
-    {"expert_count", 0.0f, 0},
+    {"expert_count", 0.0f, BT_TAKES_EXPERTS},
+    {"expert_shared_count", 0.0f, 0},
+    {"expert_shared_feed_forward_length", 0.0f, 0},
+    {"expert_group_count", 1.0f, 0},
+    {"expert_group_used_count", 1.0f, 0},
+    {"expert_group_scale", 0.0f, 0},
+    {"experts_per_group", 0.0f, 0},
+    {"moe_every_n_layers", 1.0f, 0},
+    {"interleave_moe_layer_step", 1.0f, 0},
+    {"moe_latent_size", 0.0f, 0},
     {"n_deepstack_layers", 0.0f, 0},
     {"embedding_length_per_layer_input", 0.0f, 0},
     {"altup.num_inputs", 0.0f, 0},
@@ -423,7 +433,7 @@ bt_status_t bt_decoder_hparams(const bt_family_t *family, const bt_gguf_t *gguf,
     static void (*const readers[])(bt_keys_t *, const bt_family_t *,
                                    bt_hparams_t *) = {
         read_sizes,  read_head_dim, read_attention, bt_positions_read,
-        read_scales, read_eps,      read_vocab};
+        read_scales, read_eps,      read_vocab,     bt_experts_read};
     bt_keys_t keys = {gguf, family->name, BT_OK, why, why_bytes};
     bt_hparams_t hp = {0};
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads tensors and buffers of a dense decoder. */
+/* Loads tensors and buffers of a decoder. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
 #include "inference/model/arch/decoder.h"
+#include "inference/model/arch/experts.h"
 #include "inference/model/head.h"
 #include "inference/model/lora_pass.h"
 
@@ -57,6 +58,10 @@ static void check_operations(bt_loader_t *ld)
          ops->scale != NULL, "scales"},
         {hp->logit_soft_cap > 0.0f, ops->soft_cap != NULL,
          "soft caps of logits"},
+        {hp->experts.n > 0,
+         (ops->route != NULL) && (ops->matmul_experts != NULL) &&
+             (ops->combine != NULL) && (ops->activate != NULL),
+         "mixtures of experts"},
     };
 
     for (size_t i = 0; i < BT_ARRAY_LEN(operations); i++) {
@@ -312,6 +317,10 @@ static void load_layer(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
                 BT_BIAS_ATTN_OUTPUT, &layer->attn_output,
                 &layer->attn_output_bias);
     load_sinks(ld, i, layer);
+    if (bt_layer_in(&hp->sparse, i)) {
+        bt_experts_load(ld, i, layer);
+        return;
+    }
     load_up(ld, i, layer);
     layer->ffn_down.is_ffn = true;
     load_output(ld, i, "ffn_down", hp->ffn_dim, ld->shard.part_ffn,
@@ -351,9 +360,10 @@ static void load_activations(bt_loader_t *ld, bt_decoder_t *d)
     const bt_hparams_t *const hp = &ld->own;
     const size_t units = hp->n_heads + 2 * (size_t)hp->n_kv_heads;
     const size_t q_dim = (size_t)hp->n_heads * hp->head_dim;
-    const size_t b_dim = widest(hp->dim, units * hp->head_dim,
-                                bt_decoder_up_dim(ld->family, hp));
-    const size_t a_dim = widest(hp->dim, q_dim, hp->ffn_dim);
+    const uint32_t ffn_dim = bt_experts_dense_dim(ld->hp, hp);
+    const size_t up_dim = (size_t)(ld->family->plain_ffn ? 1 : 2) * ffn_dim;
+    const size_t b_dim = widest(hp->dim, units * hp->head_dim, up_dim);
+    const size_t a_dim = widest(hp->dim, q_dim, ffn_dim);
     const size_t rows = (ld->config->max_rows > ld->config->max_logit_rows)
                             ? ld->config->max_rows
                             : ld->config->max_logit_rows;
@@ -372,8 +382,9 @@ static void load_activations(bt_loader_t *ld, bt_decoder_t *d)
                    (d->layers[i].up.n_parts > 1);
     }
     if (in_parts) {
-        bt_loader_buffer(ld, rows, widest(q_dim, hp->ffn_dim, 0), &d->part);
+        bt_loader_buffer(ld, rows, widest(q_dim, ffn_dim, 0), &d->part);
     }
+    bt_experts_load_buffers(ld, rows, d);
 }
 
 /* Loads the embedding, which may also be the output. */
@@ -497,6 +508,7 @@ static void free_layer(bt_backend_t *be, bt_layer_t *layer)
 
     bt_linear_free(be, &layer->qkv);
     free_sum(be, &layer->attn_output);
+    bt_experts_free(be, layer->experts);
     bt_linear_free(be, &layer->up);
     free_sum(be, &layer->ffn_down);
     free_buffers(be, buffers, BT_ARRAY_LEN(buffers));
@@ -543,6 +555,7 @@ void bt_decoder_free(bt_backend_t *be, void *state)
     }
     bt_head_free(be, d);
     bt_lora_pass_free(be, d);
+    bt_experts_free_buffers(be, d->experts);
     free_own(be, d);
     bt_free(d->layers);
     bt_free(d);

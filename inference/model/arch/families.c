@@ -11,7 +11,7 @@ static const bt_family_t families[] = {
     {
         .name = "llama",
         .maybe_biases = BT_BIAS_MATRICES,
-        .takes = BT_TAKES_WINDOW,
+        .takes = BT_TAKES_WINDOW | BT_TAKES_EXPERTS,
     },
 
     /* Ministral 3 and Mistral Small 3: llama, and where the file says so
@@ -73,6 +73,26 @@ static const bt_family_t families[] = {
         .qk_norm = BT_QK_NORM_HEADS,
         .pairs_apart = true,
         .takes = BT_TAKES_WINDOW,
+    },
+
+    /* Qwen 3 with experts. Source: Yang et al., "Qwen3 Technical Report". */
+    {
+        .name = "qwen3moe",
+        .qk_norm = BT_QK_NORM_HEADS,
+        .pairs_apart = true,
+        .takes = BT_TAKES_WINDOW | BT_TAKES_EXPERTS,
+        .experts = {.always = true},
+    },
+
+    /* OLMoE: norms of all queries and all keys together, experts whose weights
+     * are those among all. Source: Muennighoff et al., "OLMoE: Open
+     * Mixture-of-Experts Language Models". */
+    {
+        .name = "olmoe",
+        .qk_norm = BT_QK_NORM_ROW,
+        .pairs_apart = true,
+        .takes = BT_TAKES_EXPERTS,
+        .experts = {.always = true, .keeps_weights = true},
     },
 
     /* OLMo: norms without weights, queries, keys and values that are clamped.

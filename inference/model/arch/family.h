@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file family.h
  *
- * Description of a family of dense decoders by its differences from the others.
+ * Description of a family of decoders by its differences from the others.
  * All families are
  *
  *     x = embedding of the tokens (+ positions)
  *     each layer:  x += norm(Wo attention(rope(norm(Wqkv norm(x)))))
- *                  x += norm(Wdown (act(Wgate norm(x)) * Wup norm(x)))
+ *                  x += norm(Wdown (act(Wgate norm(x)) * Wup norm(x))),
+ *                       or the sum of several such by experts (experts.h)
  *     logits = cap(Wout norm(x))
  *
  * and share one reader of hyperparameters (decoder_hparams.c), one loader
@@ -50,7 +51,16 @@ typedef enum bt_takes {
     BT_TAKES_ALIBI = 1u << 5,           /**< attention.max_alibi_bias */
     BT_TAKES_CLAMP = 1u << 6,           /**< attention.clamp_kqv */
     BT_TAKES_TEMPERATURE = 1u << 7,     /**< attention.temperature_scale */
+    BT_TAKES_EXPERTS = 1u << 8,         /**< expert_count */
 } bt_takes_t;
+
+/** Mixture of experts of a family whose files do not say these; a member that
+ *  is 0 means as in Mixtral. */
+typedef struct bt_family_experts {
+    bool always; /**< each of its models has experts */
+    bt_gating_t gating;
+    bool keeps_weights; /**< weights are not divided by their sum */
+} bt_family_experts_t;
 
 /** Description of a family; a member that is 0 means as in llama. */
 struct bt_family {
@@ -108,6 +118,8 @@ struct bt_family {
     /** Models of this many layers scale attention by 1 / sqrt(dim / n_heads);
      *  0: none. */
     uint32_t wide_scale_layers;
+
+    bt_family_experts_t experts; /**< with BT_TAKES_EXPERTS */
 
     bool is_eagle3; /**< a draft head, not a model: head.h */
 };

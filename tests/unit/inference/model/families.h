@@ -32,6 +32,13 @@ typedef struct family_case {
     bool second_norm;
     bool mixed; /* 256 wide, 8 heads, Q4_K and Q6_K, embedding Q8_0 */
     bool bf16;
+    uint32_t n_experts;
+    uint32_t n_experts_used;
+    uint32_t expert_dim;
+    uint32_t n_dense;
+    bool gate_up;
+    bool bf16_up;
+    bool bf16_router;
     bt_tiny_key_t keys[N_KEYS];
 } family_case_t;
 
@@ -216,6 +223,45 @@ static const family_case_t family_cases[] = {
               {"rope.scaling.yarn_beta_slow", 'f', "0.5"},
               {"rope.scaling.yarn_log_multiplier", 'f', "1"},
               {"attention.temperature_scale", 'f', "0.1"}}},
+    {.name = "mixtral",
+     .architecture = "llama",
+     .seed = 70,
+     .ffn_dim = 96,
+     .n_experts = 8,
+     .n_experts_used = 2},
+    {.name = "qwen3moe",
+     .architecture = "qwen3moe",
+     .seed = 471,
+     .head_dim = 24,
+     .n_experts = 16,
+     .n_experts_used = 4,
+     .expert_dim = 32},
+    {.name = "qwen3moe_dense",
+     .architecture = "qwen3moe",
+     .seed = 572,
+     .n_layers = 3,
+     .n_experts = 12,
+     .n_experts_used = 3,
+     .expert_dim = 64,
+     .n_dense = 1,
+     .bf16_up = true,
+     .tied = true},
+    {.name = "olmoe",
+     .architecture = "olmoe",
+     .seed = 873,
+     .n_kv_heads = 4,
+     .ffn_dim = 32,
+     .n_experts = 16,
+     .n_experts_used = 5,
+     .gate_up = true,
+     .bf16_router = true},
+    {.name = "mixtral_q4_k",
+     .architecture = "llama",
+     .seed = 475,
+     .ffn_dim = 256,
+     .mixed = true,
+     .n_experts = 8,
+     .n_experts_used = 2},
     {.name = "qwen2_q4_k",
      .architecture = "qwen2",
      .seed = 59,
@@ -260,6 +306,13 @@ static inline bt_tiny_model_t family_tiny(const family_case_t *c)
     set_if(&tiny.n_kv_heads, c->n_kv_heads);
     set_if(&tiny.ffn_dim, c->ffn_dim);
     set_if(&tiny.context_tokens, c->context_tokens);
+    tiny.n_experts = c->n_experts;
+    tiny.n_experts_used = c->n_experts_used;
+    tiny.expert_dim = c->expert_dim;
+    tiny.n_dense = c->n_dense;
+    tiny.gate_up = c->gate_up;
+    tiny.up_type = c->bf16_up ? 30 : BT_TINY_SAME_TYPE;
+    tiny.router_type = c->bf16_router ? 30 : 0;
     if (c->mixed) {
         tiny.dim = 256;
         tiny.n_heads = 8;

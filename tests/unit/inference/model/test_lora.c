@@ -395,12 +395,40 @@ static void adapter_of_another_shape_is_refused(void **state)
     bt_free(file);
 }
 
+/* The products of a feed-forward are those of each expert there. */
+static void adapter_of_experts_is_refused_by_name(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    size_t bytes;
+    made_t made;
+    void *file;
+    rig_t rig;
+
+    (void)state;
+    tiny.n_experts = 4;
+    tiny.n_experts_used = 2;
+    file = read_tiny(&tiny, &bytes);
+    rig = rig_of(file, bytes);
+    make_adapter(&made, bt_model_hparams(rig.model), 8, 1u << BT_ADAPTER_DOWN,
+                 1);
+    expect_refused(&rig, &made, BT_ERR_UNSUPPORTED,
+                   "ffn_down of layer 0: the layer has experts, of which "
+                   "adapters are not computed");
+    free_adapter(&made);
+    make_adapter(&made, bt_model_hparams(rig.model), 8, 1u << BT_ADAPTER_Q, 1);
+    bt_lora_free(rig.model, load(&rig, &made));
+    free_adapter(&made);
+    free_rig(&rig);
+    bt_free(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(adapter_is_its_weights_merged),
         BT_TEST(rows_have_their_bits_in_any_company),
         BT_TEST(adapter_of_another_shape_is_refused),
+        BT_TEST(adapter_of_experts_is_refused_by_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -294,6 +294,22 @@ static void keys_of_other_families_are_refused_by_name(void **state)
          {"expert_count", 'u', "32"},
          BT_ERR_UNSUPPORTED,
          "key granite.expert_count is 32"},
+        {"mixtral",
+         {"expert_gating_func", 'u', "4"},
+         BT_ERR_UNSUPPORTED,
+         "key llama.expert_gating_func is 4; 1 to 3 are supported"},
+        {"mixtral",
+         {"expert_shared_count", 'u', "1"},
+         BT_ERR_UNSUPPORTED,
+         "key llama.expert_shared_count is 1"},
+        {"qwen3moe",
+         {"expert_group_count", 'u', "8"},
+         BT_ERR_UNSUPPORTED,
+         "key qwen3moe.expert_group_count is 8"},
+        {"qwen3moe",
+         {"expert_weights_norm", 'u', "1"},
+         BT_ERR_BAD_FILE,
+         "key qwen3moe.expert_weights_norm is not a truth value"},
         {"llama_bias",
          {"attention.temperature_scale", 'f', "0.1"},
          BT_ERR_UNSUPPORTED,
@@ -433,8 +449,9 @@ static void other_tensors_are_refused_by_name(void **state)
 /* A back end without an operation says so, and names it. */
 static void back_end_without_an_operation_is_refused_by_name(void **state)
 {
-    static const char *const names[] = {"gpt2",  "qwen3",    "gemma", "granite",
-                                        "qwen2", "mistral3", "olmo"};
+    static const char *const names[] = {"gpt2",    "qwen3",  "gemma",
+                                        "granite", "qwen2",  "mistral3",
+                                        "olmo",    "mixtral"};
     static const char *const reasons[] = {
         "layer norms, which this gpt2 model has",
         "norms of queries and keys, which this qwen3",
@@ -442,7 +459,8 @@ static void back_end_without_an_operation_is_refused_by_name(void **state)
         "a feed-forward of this kind, which this granite",
         "biases, which this qwen2",
         "a temperature that grows with the position, which this mistral3",
-        "limits of queries, keys and values, which this olmo"};
+        "limits of queries, keys and values, which this olmo",
+        "mixtures of experts, which this llama"};
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
@@ -456,6 +474,7 @@ static void back_end_without_an_operation_is_refused_by_name(void **state)
         few.layer_norm =
             (strcmp(names[i], "olmo") == 0) ? few.layer_norm : NULL;
         few.clamp = NULL;
+        few.route = NULL;
         few.scale_positions = NULL;
         few.head_norm = NULL;
         few.activate = NULL;
@@ -477,8 +496,9 @@ static void back_end_without_an_operation_is_refused_by_name(void **state)
 
 static void family_load_survives_every_failed_allocation(void **state)
 {
-    static const char *const names[] = {"gemma3", "gpt2", "falcon_40b",
-                                        "bloom",  "olmo", "mistral3"};
+    static const char *const names[] = {"gemma3",  "gpt2", "falcon_40b",
+                                        "bloom",   "olmo", "mistral3",
+                                        "mixtral", "olmoe"};
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {

@@ -112,13 +112,13 @@ static void ranks_give_the_logits_of_one_rank(void **state)
     }
 }
 
-/* A norm over all heads is refused, as are fewer KV heads or blocks of a
- * matrix's columns than ranks. */
+/* A norm over all heads is refused, as are experts, and fewer KV heads or
+ * blocks of a matrix's columns than ranks. */
 static bool can_be_shared(const family_case_t *c)
 {
     const bt_tiny_model_t tiny = family_tiny(c);
 
-    return (tiny.n_kv_heads >= 2) && !c->mixed &&
+    return (tiny.n_kv_heads >= 2) && !c->mixed && (tiny.n_experts == 0) &&
            (strcmp(tiny.architecture, "olmo2") != 0);
 }
 
@@ -594,6 +594,11 @@ static void model_that_cannot_be_sharded_is_refused_by_name(void **state)
     tiny = bt_tiny_model_default();
     tiny.architecture = "olmo2";
     expect_refused(&tiny, 2, "a norm of this olmo2 model");
+    tiny = bt_tiny_model_default();
+    tiny.n_experts = 4;
+    tiny.n_experts_used = 2;
+    expect_refused(&tiny, 2,
+                   "tensor parallelism: this llama model has experts");
 }
 
 int main(void)

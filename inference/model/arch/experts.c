@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/model/arch/experts.h"
+
+#include <stdio.h>
+
+#include "common/base/alloc.h"
+
+#define NAME_BYTES 96
+#define PANEL      32u /* outputs of an expert are a multiple: kernels.h */
+
+/* ---- hyperparameters ---- */
+
+/* expert_gating_func, as llama.cpp numbers it. */
+static void read_gating(bt_keys_t *keys, bt_expert_hparams_t *experts)
+{
+    static const bt_gating_t gatings[] = {[1] = BT_GATING_SOFTMAX,
+                                          [2] = BT_GATING_SIGMOID,
+                                          [3] = BT_GATING_CHOSEN};
+    char key[BT_KEY_BYTES];
+    uint32_t number = 0;
+
+    bt_keys_number_if(keys, "expert_gating_func", 0, UINT32_MAX, &number);
+    if (number > 3) {
+        bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                       "key %s is %u; 1 to 3 are supported",
+                       bt_key_name(keys, "expert_gating_func", key), number);
+    } else if (number != 0) {
+        experts->gating = gatings[number];
+    }
+}
+
+static void read_normed(bt_keys_t *keys, bt_expert_hparams_t *experts)
+{
+    char key[BT_KEY_BYTES];
+    const bt_status_t status = bt_gguf_get_bool(
+        keys->gguf, bt_key_name(keys, "expert_weights_norm", key),
+        &experts->normed);
+
+    if ((status != BT_OK) && (status != BT_ERR_NOT_FOUND)) {
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE, "key %s is not a truth value",
+                       key);
+    }
+}
+
+/* Widths must be whole panels of packed weights. */
+static void check_widths(bt_keys_t *keys, const bt_hparams_t *hp)
+{
+    if ((hp->experts.dim % PANEL != 0) || (hp->dim % PANEL != 0)) {
+        bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                       "experts of width %u in a model of width %u are not "
+                       "supported: both must be multiples of %u",
+                       hp->experts.dim, hp->dim, PANEL);
+    }
+}
+
+void bt_experts_read(bt_keys_t *keys, const bt_family_t *family,
+                     bt_hparams_t *hp)
+{
+    bt_expert_hparams_t experts = {.dim = hp->ffn_dim,
+                                   .gating = family->experts.gating,
+                                   .normed = !family->experts.keeps_weights,
+                                   .scale = 1.0f};
+
+    if ((family->takes & BT_TAKES_EXPERTS) == 0) {
+        return; /* refused already, where the file has some */
+    }
+    if (family->experts.always) {
+        bt_keys_number(keys, "expert_count", 1, BT_MAX_EXPERTS, &experts.n);
+    } else {
+        bt_keys_number_if(keys, "expert_count", 0, BT_MAX_EXPERTS, &experts.n);
+    }
+    if ((keys->status != BT_OK) || (experts.n == 0)) {
+        return;
+    }
+    bt_keys_number(keys, "expert_used_count", 1,
+                   (experts.n < BT_MAX_EXPERTS_USED) ? experts.n
+                                                     : BT_MAX_EXPERTS_USED,
+                   &experts.n_used);
+    bt_keys_number_if(keys, "expert_feed_forward_length", 1, 1u << 20,
+                      &experts.dim);
+    bt_keys_number_if(keys, "leading_dense_block_count", 0, hp->n_layers,
+                      &experts.n_dense);
+    bt_keys_positive_if(keys, "expert_weights_scale", &experts.scale);
+    read_gating(keys, &experts);
+    read_normed(keys, &experts);
+    hp->experts = experts;
+    for (uint32_t i = experts.n_dense; i < hp->n_layers; i++) {
+        bt_layer_add(&hp->sparse, i);
+    }
+    check_widths(keys, hp);
+}
+
+uint32_t bt_experts_dense_dim(const bt_hparams_t *hp, const bt_hparams_t *own)
+{
+    return ((hp->experts.n > 0) && (hp->experts.n_dense == 0)) ? 0
+                                                               : own->ffn_dim;
+}
+
+/* ---- load ---- */
+
+static const char *name_of(char *text, uint32_t layer, const char *name)
+{
+    snprintf(text, NAME_BYTES, "blk.%u.%s.weight", layer, name);
+    return text;
+}
+
+/* Refuses what an older converter wrote: a tensor for each expert. */
+static void refuse_apart(bt_loader_t *ld, uint32_t i)
+{
+    char name[NAME_BYTES];
+
+    if (bt_loader_has(ld, name_of(name, i, "ffn_gate.0"))) {
+        bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
+                       "the file has each expert in tensors of its own (%s), "
+                       "as converters wrote them until 2024: convert the model "
+                       "anew",
+                       name);
+    }
+}
+
+static bool differ(const bt_loader_t *ld, uint32_t i)
+{
+    char name[NAME_BYTES];
+    const bt_gguf_tensor_t *const gate =
+        bt_gguf_tensor(ld->gguf, name_of(name, i, "ffn_gate_exps"));
+    const bt_gguf_tensor_t *const up =
+        bt_gguf_tensor(ld->gguf, name_of(name, i, "ffn_up_exps"));
+
+    return (gate != NULL) && (up != NULL) && (gate->type != up->type);
+}
+
+void bt_experts_load(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
+{
+    const bt_expert_hparams_t *const hp = &ld->hp->experts;
+    const uint32_t dim = ld->hp->dim;
+    char name[NAME_BYTES];
+    bt_experts_t *e;
+
+    if ((ld->shard.size > 1) || (ld->shard.n_parts > 1)) {
+        bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
+                       "tensor parallelism: this %s model has experts, which "
+                       "ranks do not share yet",
+                       ld->family->name);
+        return;
+    }
+    refuse_apart(ld, i);
+    e = bt_calloc(1, sizeof(*e));
+    layer->experts = e;
+    if (e == NULL) {
+        bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
+        return;
+    }
+    e->apart = differ(ld, i);
+    bt_loader_matrix_f32(ld, name_of(name, i, "ffn_gate_inp"), hp->n, dim,
+                         &e->router);
+    if (bt_loader_has(ld, name_of(name, i, "ffn_gate_up_exps"))) {
+        bt_loader_stacked(ld, name, hp->n, 2 * hp->dim, dim, &e->up[0]);
+    } else {
+        bt_loader_stacked(ld, name_of(name, i, "ffn_gate_exps"), hp->n, hp->dim,
+                          dim, &e->up[0]);
+        bt_loader_stacked(ld, name_of(name, i, "ffn_up_exps"), hp->n, hp->dim,
+                          dim, &e->up[1]);
+    }
+    bt_loader_stacked(ld, name_of(name, i, "ffn_down_exps"), hp->n, dim,
+                      hp->dim, &e->down);
+}
+
+/* A table of 32-bit numbers. */
+static void load_table(bt_loader_t *ld, size_t rows, size_t row_words,
+                       uint32_t **ptr_p)
+{
+    float *ptr = NULL;
+
+    bt_loader_buffer(ld, rows, row_words, &ptr);
+    *ptr_p = (uint32_t *)(void *)ptr;
+}
+
+void bt_experts_load_buffers(bt_loader_t *ld, size_t rows, bt_decoder_t *d)
+{
+    const bt_expert_hparams_t *const hp = &ld->hp->experts;
+    const size_t slots = rows * hp->n_used;
+    bt_expert_buffers_t *b;
+    bool apart = false;
+
+    if (hp->n == 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < d->n_layers; i++) {
+        apart = apart ||
+                ((d->layers[i].experts != NULL) && d->layers[i].experts->apart);
+    }
+    b = bt_calloc(1, sizeof(*b));
+    d->experts = b;
+    if (b == NULL) {
+        bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
+        return;
+    }
+    b->rows.n_experts = hp->n;
+    b->rows.n_used = hp->n_used;
+    bt_loader_buffer(ld, rows, ld->hp->dim, &b->normed);
+    bt_loader_buffer(ld, rows, hp->n, &b->scores);
+    bt_loader_buffer(ld, slots, 2 * (size_t)hp->dim, &b->up);
+    if (apart) {
+        bt_loader_buffer(ld, slots, hp->dim, &b->part);
+    }
+    bt_loader_buffer(ld, slots, hp->dim, &b->act);
+    bt_loader_buffer(ld, slots, ld->hp->dim, &b->down);
+    bt_loader_buffer(ld, rows, hp->n_used, &b->rows.weights);
+    load_table(ld, rows, hp->n_used, &b->rows.ids);
+    load_table(ld, rows, hp->n_used, &b->rows.slots);
+    load_table(ld, slots, 1, &b->rows.rows);
+    load_table(ld, 1, (size_t)hp->n + 1, &b->rows.first);
+}
+
+void bt_experts_free(bt_backend_t *be, bt_experts_t *experts)
+{
+    if (experts != NULL) {
+        bt_model_weight_free(be, experts->router);
+        bt_model_weight_free(be, experts->up[0]);
+        bt_model_weight_free(be, experts->up[1]);
+        bt_model_weight_free(be, experts->down);
+        bt_free(experts);
+    }
+}
+
+void bt_experts_free_buffers(bt_backend_t *be, bt_expert_buffers_t *buffers)
+{
+    if (buffers != NULL) {
+        void *const all[] = {
+            buffers->normed,     buffers->scores,       buffers->up,
+            buffers->part,       buffers->act,          buffers->down,
+            buffers->rows.ids,   buffers->rows.weights, buffers->rows.slots,
+            buffers->rows.first, buffers->rows.rows};
+
+        for (size_t i = 0; i < BT_ARRAY_LEN(all); i++) {
+            bt_model_buffer_free(be, all[i]);
+        }
+        bt_free(buffers);
+    }
+}
+
+/* ---- forward ---- */
+
+const bt_weight_t *bt_experts_first(const bt_layer_t *layer)
+{
+    return layer->experts->router;
+}
+
+/* Gate and up of all slots, side by side: b->up. */
+static void multiply_up(bt_model_t *model, const bt_experts_t *e,
+                        const bt_expert_buffers_t *b, uint32_t n_rows,
+                        const float *in)
+{
+    const bt_kernels_ops_t *const ops = model->be->ops;
+    const uint32_t n_slots = n_rows * b->rows.n_used;
+    const uint32_t dim = model->own.experts.dim;
+    const bt_weight_t *const both[] = {e->up[0], e->up[1]};
+
+    if (!e->apart) {
+        ops->matmul_experts(model->be, both, (e->up[1] != NULL) ? 2 : 1,
+                            &b->rows, n_rows, in, true, b->up);
+        return;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        ops->matmul_experts(model->be, &both[i], 1, &b->rows, n_rows, in, true,
+                            b->part);
+        ops->copy_columns(model->be, b->part, n_slots, dim, b->up, 2 * dim,
+                          i * dim);
+    }
+}
+
+void bt_experts_forward(bt_model_t *model, const bt_forward_t *fwd,
+                        const bt_layer_t *layer, float *x, uint32_t n_rows)
+{
+    const bt_kernels_ops_t *const ops = model->be->ops;
+    const bt_hparams_t *const hp = &model->own;
+    const bt_decoder_t *const d = model->state;
+    const bt_expert_buffers_t *const b = d->experts;
+    const bt_experts_t *const e = layer->experts;
+    const bt_norm_t norm = bt_decoder_norm(model, &layer->ffn_norm);
+    const bt_routing_t routing = {.n_experts = hp->experts.n,
+                                  .n_used = hp->experts.n_used,
+                                  .gating = hp->experts.gating,
+                                  .normed = hp->experts.normed,
+                                  .scale = hp->experts.scale};
+    const bt_weight_t *const down = e->down;
+
+    bt_step_norm(model->be, x, &norm, n_rows, b->normed);
+    ops->matmul(model->be, e->router, b->normed, n_rows, b->scores);
+    ops->route(model->be, &routing, b->scores, n_rows, &b->rows);
+    multiply_up(model, e, b, n_rows, b->normed);
+    bt_model_got_on(fwd);
+    ops->activate(model->be, model->family->act, true, b->up,
+                  n_rows * hp->experts.n_used, hp->experts.dim, b->act);
+    ops->matmul_experts(model->be, &down, 1, &b->rows, n_rows, b->act, false,
+                        b->down);
+    ops->combine(model->be, &b->rows, n_rows, b->down, hp->dim, d->b);
+    bt_decoder_add_result(model, &layer->ffn_post_norm, n_rows, d->b, x);
+    bt_model_got_on(fwd);
+}
