@@ -4,9 +4,10 @@
 
 Usage: ./baton bench quants [options]
   --model PATH       GGUF file that the types are made of (default: the default model)
-  --shapes LIST      135m (that model), 8b (some layers of an 8B model's widths, random
-                     weights); default both
-  --layers N         of the latter (default 2)
+  --shapes LIST      135m (that model); of random weights some layers of an 8B model's
+                     widths (8b), or of Qwen3-30B-A3B's (30b-a3b: 128 experts, 8 of a row);
+                     default the first two
+  --layers N         of random weights (default 2, of experts 8)
   --types LIST       default Q4_0,Q4_K_M,Q6_K,Q8_0,IQ4_XS,MXFP4,BF16
   --peers LIST       llama.cpp, ik_llama.cpp (default: the former), or none ("")
   --prefill LIST     prompt lengths (default 512)
@@ -64,20 +65,33 @@ def model_file(args, name):
     return once(path, f"making {path}", [convert, args.model, None, "--type", CONVERTED[name], "--overwrite"])
 
 
-def random_file(args, name):
+# Of random weights: layers where --layers is not told, and what the program that writes them is told.
+RANDOM_SHAPES = {
+    "8b": (2, ("--dim", 4096, "--heads", 32, "--kv-heads", 8, "--ffn", 14336)),
+    "30b-a3b": (8, ("--architecture", "qwen3moe", "--dim", 2048, "--heads", 32, "--kv-heads", 4, "--head-dim", 128, "--ffn", 6144,
+                    "--experts", 128, "--experts-used", 8, "--expert-ffn", 768)),
+}
+
+
+def random_file(args, shape, name):
     matrices, mixed, output = RANDOM[name]
-    path = os.path.join(_peers.cache(), f"8b-{args.layers}-{name}.gguf")
+    default, options = RANDOM_SHAPES[shape]
+    layers = args.layers or default
+    path = os.path.join(_peers.cache(), f"{shape}-{layers}-{name}.gguf")
     return once(path, f"making {path}",
-                [build("tiny-model", make=False), None, "--layers", args.layers, "--dim", 4096, "--heads", 32, "--kv-heads", 8,
-                 "--ffn", 14336, "--vocab", 4096, "--context", 8192, "--type", matrices, "--mixed-type", mixed,
-                 "--embedding-type", output])
+                [build("tiny-model", make=False), None, "--layers", layers, *options, "--vocab", 4096, "--context", 8192,
+                 "--type", matrices, "--mixed-type", mixed, "--embedding-type", output])
 
 
-FILES = {"135m": model_file, "8b": random_file}
+def file_of(args, shape, name):
+    return model_file(args, name) if shape == "135m" else random_file(args, shape, name)
+
+
+SHAPES = ("135m", *RANDOM_SHAPES)
 
 
 def measure(args, shape, name, program, installed, progress):
-    path = FILES[shape](args, name)
+    path = file_of(args, shape, name)
     engine = [program, path, args.threads, "bf16", max(args.prefill), max(args.prefill), max(args.batch), args.after,
               args.steps, 1, "off"]
     halves = {"baton": Half(engine)}
@@ -153,8 +167,8 @@ def panels(out):
 def parse():
     p = parser("quants", __doc__)
     add_model_option(p)
-    p.add_argument("--shapes", type=words(FILES), default=list(FILES))
-    p.add_argument("--layers", type=int, default=2)
+    p.add_argument("--shapes", type=words(SHAPES), default=["135m", "8b"])
+    p.add_argument("--layers", type=int)
     p.add_argument("--types", type=words(RANDOM), default=list(RANDOM))
     p.add_argument("--peers", type=lambda x: words(PEERS)(x) if x else [], default=["llama.cpp"])
     p.add_argument("--prefill", type=number_list, default=[512])
@@ -166,7 +180,7 @@ def parse():
     p.add_argument("--sample-ms", type=int, default=100)
     p.add_argument("--no-build", action="store_true", help="use the programs as they are built")
     args = p.parse_args()
-    if min(args.layers, args.threads, args.after, args.steps, args.rounds) < 1:
+    if min(args.layers or 1, args.threads, args.after, args.steps, args.rounds) < 1:
         p.error("counts must be at least 1")
     if "135m" in args.shapes:
         check_model(p, args, " or --shapes 8b")
