@@ -47,6 +47,8 @@ SETTINGS = {
                       (llama(("--peer", "llama.cpp"), how="engine --peer llama.cpp"),)),
     "kernels": Setting(("--threads", "1", "--shapes", "135m", "--rows", "1,32", "--types", "Q4_1,Q8_0", "--ms", "5", "--copies-mib", "16",
                         "--limit-mib", "64", "--limit-ms", "10"), (480, 5)),
+    "experts": Setting(("--threads", "1", "--shapes", "tiny", "--types", "Q4_K,BF16", "--rows", "1,32", "--rounds", "1", "--ms", "5",
+                        "--limit-mib", "64", "--limit-ms", "10"), (420, 5)),
     "serve": Setting(("--prompt-tokens", "64", "--output-tokens", "16", "--concurrency", "2", "--requests", "8"), (120, 6),
                      full=("--concurrency", "32", "--requests", "256", "--engine")),
     "speculation": Setting(("--load", "copy", "--concurrency", "1", "--requests", "2", "--output-tokens", "16"), (600, 20)),

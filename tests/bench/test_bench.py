@@ -246,6 +246,18 @@ class BenchTest(Figures):
             self.assertTrue(0 < row["kl_error"] < row["kl"] < 1, row)
         self.assertLess(out["rows"][2]["kl"], out["rows"][0]["kl"])
 
+    def test_experts_have_a_row_for_each_product_type_and_number_of_rows(self):
+        svg = os.path.join(self.folder, "experts.svg")
+        out = json.loads(self.bench("experts", "--shapes", "tiny", "--types", "Q4_K,BF16", "--rows", "1,32", "--rounds", "1", "--ms", "1",
+                                    "--threads", "1", "--limit-mib", "16", "--limit-ms", "5", "--svg", svg, "--json"))
+        rows = out["threads"][0]["rows"]
+        self.assertEqual([(r["name"], r["type"], r["rows"]) for r in rows],
+                         [(n, t, k) for n in ("gate+up", "down") for t in ("Q4_K", "BF16") for k in (1, 32)])
+        for row in rows:  # 2 of 8 experts: one row goes through 2, and 8 (1 - 0.75^32) = 7.9992 have some of 32
+            self.assertAlmostEqual(row["experts_touched"], 2 if row["rows"] == 1 else 7.9992, 4)
+            self.assertTrue(row["us"] > 0 and row["of_dense"] > 0, row)
+        self.assertTrue(os.path.exists(svg))
+
     def test_kernels_of_a_run_are_the_shapes_own_and_the_types_that_are_asked_for(self):
         args = argparse.Namespace(shapes=["tiny"], types=["F32", "Q4_1"], kv_types=["f16", "int8"],
                                   ops=["matmul", "attention", "rows"])
