@@ -9,6 +9,7 @@ import tempfile
 
 import split_model
 from harness import PACED, Cluster, slow_model, tiny_model, wait_until
+from test_draft_heads import head, target
 
 F32, F16 = 0, 1  # types of GGUF
 DTYPE = {F32: "FP32", F16: "FP16"}
@@ -172,6 +173,22 @@ def test_beams_and_drafts_with_rows():
                     got = infer(c, prompt(ids, 8, beam_width=3, exclude_input_in_output=True) + tensors, ["output_ids"])
                     assert got == want and want["output_ids"][0][:2] == [1, 3], (got, want)
                 c.wait_idle()
+
+
+def test_draft_models_and_heads_are_not_shown_rows():
+    """They have no such rows, and one that is shown an id that it does not have drafts nothing any more."""
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other, tempfile.TemporaryDirectory() as third:
+        model = target(d, embedding_type="F32")
+        n_vocab, dtype, row, _ = embeddings(model)
+        rows = prompt([n_vocab + i for i in range(len(IDS))], 24, **ASKS) + table(dtype, rows_of(model, IDS)[1], len(IDS), row // 4)
+        for drafts in (["--draft-model", target(third, layers=1, seed=8)], ["--draft-model", head(other)]):
+            for path in (dict(decode_args=drafts), dict(prefill=0, decode_args=["--local-prefill"] + drafts)):
+                path["decode_args"] += ["--draft-tokens", "4"]
+                with Cluster(model, **path) as c:
+                    got = answer(c, rows)
+                    assert got == answer(c, prompt(IDS, 24, **ASKS)) == answer(c, rows)
+                    wait_until("the plain one has drafts", lambda c=c: c.total("baton_spec_decode_draft_tokens_total", source="model") > 0)
+                    c.wait_idle()
 
 
 def test_large_tables_are_counted_and_given_back():
