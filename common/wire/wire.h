@@ -120,6 +120,8 @@ typedef enum bt_msg_type {
     BT_MSG_SLEEP = 20,           /**< to workers with BT_HELLO_SLEEPS */
     BT_MSG_CACHE_RESET = 21,     /**< to workers with BT_HELLO_CACHE_RESET */
     BT_MSG_CACHE_IS_EMPTY = 22,  /**< from those */
+    BT_MSG_ADAPTER = 23,       /**< to workers with BT_HELLO_ADAPTER_UPDATES */
+    BT_MSG_ADAPTER_READY = 24, /**< from those */
 } bt_msg_type_t;
 
 typedef enum bt_role {
@@ -240,6 +242,8 @@ typedef struct bt_msg_hello {
 /** Flag: has LoRA adapters (bt_msg_request_t.adapter); a worker without it gets
  *  no request that names one. */
 #define BT_HELLO_ADAPTERS 16384u
+/** Flag: loads LoRA adapters on demand (bt_msg_adapter_t). */
+#define BT_HELLO_ADAPTER_UPDATES 32768u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< prefill and token #1, then transfer KV */
@@ -595,6 +599,23 @@ typedef struct bt_msg_weights_checked {
     char text[BT_WIRE_MAX_TEXT]; /**< otherwise the reason */
 } bt_msg_weights_checked_t;
 
+/** Command of R to a worker: load a LoRA adapter, or drop it when no request
+ *  has it and no other router loaded it. The first is answered by
+ *  ADAPTER_READY. */
+typedef struct bt_msg_adapter {
+    bt_hash128_t adapter;         /**< digest of its content */
+    uint32_t loads;               /**< 1: load it, 0: drop it */
+    char name[BT_WIRE_MAX_MODEL]; /**< name, for the log */
+    char path[BT_WIRE_MAX_PATH];  /**< path of its file or folder */
+} bt_msg_adapter_t;
+
+/** Result of loading an adapter. */
+typedef struct bt_msg_adapter_ready {
+    bt_hash128_t adapter;
+    int32_t status;              /**< bt_status_t; BT_OK: it is here */
+    char text[BT_WIRE_MAX_TEXT]; /**< otherwise the reason */
+} bt_msg_adapter_ready_t;
+
 /** Command of R to a worker: give back the memory of weights and KV pool when
  *  the requests that it has are over, or take it again. The answer is a new
  *  HELLO, of a new instance. */
@@ -649,6 +670,8 @@ typedef struct bt_msg {
         bt_msg_sleep_t sleep;
         bt_msg_cache_reset_t cache_reset;
         bt_msg_cache_is_empty_t cache_is_empty;
+        bt_msg_adapter_t adapter;
+        bt_msg_adapter_ready_t adapter_ready;
     } u;
 } bt_msg_t;
 

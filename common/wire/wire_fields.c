@@ -422,6 +422,21 @@ static const field_t weights_checked_fields[] = {
     SIZED(FIELD_TEXT, bt_msg_weights_checked_t, text, BT_WIRE_MAX_TEXT),
 };
 
+static const field_t adapter_fields[] = {
+    OF(FIELD_U64, bt_msg_adapter_t, adapter.lo),
+    OF(FIELD_U64, bt_msg_adapter_t, adapter.hi),
+    U32(bt_msg_adapter_t, loads, 0, 1),
+    SIZED(FIELD_NAME, bt_msg_adapter_t, name, BT_WIRE_MAX_MODEL),
+    SIZED(FIELD_NAME, bt_msg_adapter_t, path, BT_WIRE_MAX_PATH),
+};
+
+static const field_t adapter_ready_fields[] = {
+    OF(FIELD_U64, bt_msg_adapter_ready_t, adapter.lo),
+    OF(FIELD_U64, bt_msg_adapter_ready_t, adapter.hi),
+    OF(FIELD_I32, bt_msg_adapter_ready_t, status),
+    SIZED(FIELD_TEXT, bt_msg_adapter_ready_t, text, BT_WIRE_MAX_TEXT),
+};
+
 static const field_t sleep_fields[] = {
     OF(FIELD_U64, bt_msg_sleep_t, order),
     U32(bt_msg_sleep_t, sleeps, 0, 1),
@@ -461,6 +476,8 @@ const field_list_t *bt_wire_fields(uint32_t type)
         [BT_MSG_SLEEP] = LIST(sleep_fields, 2),
         [BT_MSG_CACHE_RESET] = LIST(cache_reset_fields, 1),
         [BT_MSG_CACHE_IS_EMPTY] = LIST(cache_is_empty_fields, 2),
+        [BT_MSG_ADAPTER] = LIST(adapter_fields, 5),
+        [BT_MSG_ADAPTER_READY] = LIST(adapter_ready_fields, 4),
     };
 
     if ((type == 0) || (type >= BT_ARRAY_LEN(lists))) {

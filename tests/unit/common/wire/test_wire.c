@@ -339,7 +339,7 @@ static void encoder_refuses_invalid_messages(void **state)
         .type = BT_MSG_TOKENS,
         .u.tokens = {.n = BT_WIRE_MAX_BATCH + 1, .tokens = wire_tokens}};
     cases[n] = (bt_msg_t){.type = BT_MSG_DRAIN};
-    cases[n++].type = (bt_msg_type_t)23;
+    cases[n++].type = (bt_msg_type_t)25;
     assert_int_equal(n, BT_ARRAY_LEN(cases));
     for (size_t i = 0; i < n; i++) {
         bt_strbuf_t buf;
@@ -580,7 +580,7 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
      * name of its own, of lists and others. */
     assert_int_equal(n_taken, 2 * (13 + 1) + (15 + 4 + 69 + 25 + 2 + 1 + 6) +
                                   9 + 4 + 6 + 1 + 2 + 2 + 1 + 3 + 1 + 3 + 6 +
-                                  2);
+                                  2 + 4);
 }
 
 static void wire_reports_failed_allocations(void **state)

@@ -270,6 +270,11 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
         (bt_msg_t){.type = BT_MSG_CACHE_RESET, .u.cache_reset = {UINT64_MAX}};
     out[n++] = (bt_msg_t){.type = BT_MSG_CACHE_IS_EMPTY,
                           .u.cache_is_empty = {UINT64_MAX, 2}};
+    out[n++] = (bt_msg_t){.type = BT_MSG_ADAPTER,
+                          .u.adapter = {{1, UINT64_MAX}, 1, "sql", "/l/sql"}};
+    out[n++] =
+        (bt_msg_t){.type = BT_MSG_ADAPTER_READY,
+                   .u.adapter_ready = {{1, 2}, BT_ERR_MISMATCH, "another one"}};
     return n;
 }
 
