@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/adapters.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,9 +20,15 @@ uint32_t bt_adapters_max_rank(const bt_config_t *config)
     bt_config_adapter_t adapter;
     const char *rest = config->lora;
 
-    return (bt_config_adapter_next(&rest, &adapter) == BT_OK)
+    return ((bt_config_adapter_next(&rest, &adapter) == BT_OK) ||
+            bt_adapters_are_loaded_later(config))
                ? config->max_lora_rank
                : 0;
+}
+
+bool bt_adapters_are_loaded_later(const bt_config_t *config)
+{
+    return (config->lora_dir != NULL) && (config->lora_dir[0] != '\0');
 }
 
 /* A folder's tensors are in one file. */
@@ -55,76 +63,352 @@ uint64_t bt_adapters_estimate(const bt_config_t *config)
         bytes += n;
     }
     /* Rows are padded, and one is being read. */
-    return bytes + bytes / 4 + most;
+    return bytes + bytes / 4 + most +
+           (bt_adapters_are_loaded_later(config) ? config->lora_memory_bytes
+                                                 : 0);
 }
 
-static bt_status_t open_one(bt_worker_t *w, const bt_start_t *s,
-                            const bt_config_adapter_t *named)
+/* Reads an adapter and packs it for the model; in any thread. */
+static bt_status_t read_one(bt_model_t *model, const bt_hf_modules_t *sizes,
+                            const char *path, char *why, size_t why_bytes,
+                            bt_hash128_t *digest_p, bt_lora_t **lora_p)
 {
-    bt_worker_adapter_t *const at = &w->adapters.list[w->adapters.n];
     bt_adapter_t *adapter = NULL;
-    char why[WHY_BYTES] = "";
     bt_status_t status =
-        bt_adapter_open(named->path, s->gguf, why, sizeof(why), &adapter);
+        bt_adapter_open_for(path, sizes, why, why_bytes, &adapter);
 
     if (status == BT_OK) {
-        status = bt_lora_load(w->model, adapter, why, sizeof(why), &at->lora);
-    }
-    if (status == BT_OK) {
-        memcpy(at->name, named->name, sizeof(at->name));
-        at->digest = adapter->digest;
-        w->adapters.n++;
-        BT_LOG_INFO("adapter %s: %u matrices of rank %u at most, %zu KiB",
-                    named->name, adapter->n_parts, adapter->max_rank,
-                    bt_lora_bytes(at->lora) >> 10);
-    } else {
-        BT_LOG_ERROR("adapter %s (%s): %s", named->name, named->path, why);
+        *digest_p = adapter->digest;
+        status = bt_lora_load(model, adapter, why, why_bytes, lora_p);
     }
     bt_adapter_free(adapter);
     return status;
+}
+
+/* @return NULL: no memory */
+static bt_worker_adapter_t *add(bt_worker_t *w, const char *name,
+                                bt_hash128_t digest, bt_lora_t *lora)
+{
+    bt_worker_adapter_t *const at = bt_calloc(1, sizeof(*at));
+
+    if (at == NULL) {
+        return NULL;
+    }
+    snprintf(at->name, sizeof(at->name), "%s", name);
+    at->digest = digest;
+    at->lora = lora;
+    bt_list_push_back(&w->adapters.list, &at->link);
+    w->adapters.n++;
+    BT_LOG_INFO("adapter %s takes %zu KiB", name, bt_lora_bytes(lora) >> 10);
+    return at;
+}
+
+static void drop(bt_worker_t *w, bt_worker_adapter_t *at)
+{
+    bt_list_remove(&at->link);
+    w->adapters.n--;
+    bt_lora_free(w->model, at->lora);
+    bt_free(at);
+}
+
+static bt_status_t open_one(bt_worker_t *w, const bt_config_adapter_t *named)
+{
+    bt_worker_adapter_t *at;
+    bt_lora_t *lora = NULL;
+    bt_hash128_t digest;
+    char why[WHY_BYTES] = "";
+    bt_status_t status = read_one(w->model, &w->adapters.model, named->path,
+                                  why, sizeof(why), &digest, &lora);
+
+    if (status != BT_OK) {
+        BT_LOG_ERROR("adapter %s (%s): %s", named->name, named->path, why);
+        return status;
+    }
+    at = bt_adapters_find(w, digest);
+    if (at != NULL) { /* the same by another name */
+        bt_lora_free(w->model, lora);
+        return BT_OK;
+    }
+    at = add(w, named->name, digest, lora);
+    if (at == NULL) {
+        BT_LOG_ERROR("out of memory for adapters");
+        bt_lora_free(w->model, lora);
+        return BT_ERR_NO_MEMORY;
+    }
+    at->is_named = true;
+    return BT_OK;
 }
 
 bt_status_t bt_adapters_open(bt_worker_t *w, const bt_start_t *s)
 {
     const char *rest = w->config->lora;
     bt_config_adapter_t named;
+    char why[WHY_BYTES] = "";
     bt_status_t status = BT_OK;
-    uint32_t n = 0;
 
-    while (bt_config_adapter_next(&rest, &named) == BT_OK) {
-        n++;
-    }
-    if (n == 0) {
+    if (bt_adapters_max_rank(w->config) == 0) {
         return BT_OK;
     }
-    w->adapters.list = bt_calloc(n, sizeof(*w->adapters.list));
-    if (w->adapters.list == NULL) {
-        BT_LOG_ERROR("out of memory for adapters");
-        return BT_ERR_NO_MEMORY;
+    status = bt_hf_modules_read(s->gguf, why, sizeof(why), &w->adapters.model);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("LoRA adapters: %s", why);
+        return status;
     }
-    rest = w->config->lora;
+    bt_list_init(&w->adapters.list);
+    bt_list_init(&w->adapters.loads);
+    w->adapters.is_open = true;
     while ((status == BT_OK) &&
            (bt_config_adapter_next(&rest, &named) == BT_OK)) {
-        status = open_one(w, s, &named);
+        status = open_one(w, &named);
     }
     return status;
 }
 
-void bt_adapters_close(bt_worker_t *w)
+bt_worker_adapter_t *bt_adapters_find(const bt_worker_t *w, bt_hash128_t digest)
 {
-    for (uint32_t i = 0; i < w->adapters.n; i++) {
-        bt_lora_free(w->model, w->adapters.list[i].lora);
+    if (!w->adapters.is_open) {
+        return NULL;
     }
-    bt_free(w->adapters.list);
-    w->adapters = (bt_worker_adapters_t){0};
-}
-
-const bt_lora_t *bt_adapters_find(const bt_worker_t *w, bt_hash128_t digest)
-{
-    for (uint32_t i = 0; i < w->adapters.n; i++) {
-        if (bt_hash128_equal(w->adapters.list[i].digest, digest)) {
-            return w->adapters.list[i].lora;
+    BT_LIST_FOR_EACH_ENTRY(bt_worker_adapter_t, at, &w->adapters.list, link) {
+        if (bt_hash128_equal(at->digest, digest)) {
+            return at;
         }
     }
     return NULL;
+}
+
+/* ---- orders of routers ---- */
+
+struct bt_adapter_load {
+    bt_list_t link;
+    bt_msg_adapter_t order;
+    bt_worker_link_t *from; /* NULL: gone */
+    pthread_t thread;
+    bool is_begun;
+    atomic_bool is_over;
+    bt_model_t *model;
+    bt_hf_modules_t sizes;
+    const char *folder;
+    /* Results. */
+    bt_hash128_t digest;
+    bt_lora_t *lora;
+    bt_status_t status;
+    char why[WHY_BYTES];
+};
+
+static void tell(bt_worker_t *w, bt_worker_link_t *to, bt_hash128_t digest,
+                 bt_status_t status, const char *why)
+{
+    bt_msg_t msg = {.type = BT_MSG_ADAPTER_READY};
+
+    msg.u.adapter_ready.adapter = digest;
+    msg.u.adapter_ready.status = status;
+    snprintf(msg.u.adapter_ready.text, sizeof(msg.u.adapter_ready.text), "%.*s",
+             (int)sizeof(msg.u.adapter_ready.text) - 1, why);
+    bt_worker_send(w, to, &msg);
+}
+
+static void claim(bt_worker_adapter_t *at, const bt_worker_link_t *router)
+{
+    for (uint32_t i = 0; i < at->n_routers; i++) {
+        if (at->routers[i] == router) {
+            return;
+        }
+    }
+    if (at->n_routers < BT_ARRAY_LEN(at->routers)) {
+        at->routers[at->n_routers++] = router;
+    }
+}
+
+static void release(bt_worker_adapter_t *at, const bt_worker_link_t *router)
+{
+    for (uint32_t i = 0; i < at->n_routers; i++) {
+        if (at->routers[i] == router) {
+            at->routers[i] = at->routers[--at->n_routers];
+            return;
+        }
+    }
+}
+
+static void *run_load(void *arg)
+{
+    bt_adapter_load_t *const load = arg;
+    char path[BT_WIRE_MAX_PATH];
+
+    load->status =
+        bt_config_resolve("--lora-dir", load->folder, load->order.path, path,
+                          sizeof(path), load->why, sizeof(load->why));
+    if (load->status == BT_OK) {
+        load->status = read_one(load->model, &load->sizes, path, load->why,
+                                sizeof(load->why), &load->digest, &load->lora);
+    }
+    if ((load->status == BT_OK) &&
+        !bt_hash128_equal(load->digest, load->order.adapter)) {
+        load->status = BT_ERR_MISMATCH;
+        snprintf(load->why, sizeof(load->why),
+                 "the files there are others than the router's");
+    }
+    atomic_store(&load->is_over, true);
+    return NULL;
+}
+
+static bt_adapter_load_t *first_load(const bt_worker_t *w)
+{
+    return (!w->adapters.is_open || bt_list_empty(&w->adapters.loads))
+               ? NULL
+               : BT_CONTAINER_OF(w->adapters.loads.next, bt_adapter_load_t,
+                                 link);
+}
+
+/* Ends the first order. */
+static void end_load(bt_worker_t *w, bt_adapter_load_t *load)
+{
+    bt_list_remove(&load->link);
+    bt_lora_free(w->model, load->lora);
+    bt_free(load);
+}
+
+static void take_load(bt_worker_t *w, bt_adapter_load_t *load)
+{
+    const size_t bytes = (load->lora != NULL) ? bt_lora_bytes(load->lora) : 0;
+    bt_worker_adapter_t *at = NULL;
+
+    if ((load->status == BT_OK) &&
+        (bytes > w->config->lora_memory_bytes - w->adapters.bytes)) {
+        load->status = BT_ERR_NO_MEMORY;
+        snprintf(
+            load->why, sizeof(load->why),
+            "it takes %zu KiB, and %zu KiB of --lora-memory are left",
+            bytes >> 10,
+            (size_t)((w->config->lora_memory_bytes - w->adapters.bytes) >> 10));
+    }
+    if (load->status == BT_OK) {
+        at = add(w, load->order.name, load->digest, load->lora);
+        load->status = (at != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+    }
+    if (at != NULL) {
+        load->lora = NULL;
+        w->adapters.bytes += bytes;
+        claim(at, load->from);
+    } else {
+        BT_LOG_WARN("adapter %s (%s) is refused: %s", load->order.name,
+                    load->order.path, load->why);
+    }
+    tell(w, load->from, load->order.adapter, load->status, load->why);
+}
+
+/* Begins the first order, unless its adapter has come meanwhile. */
+static void begin_load(bt_worker_t *w, bt_adapter_load_t *load)
+{
+    bt_worker_adapter_t *const at = bt_adapters_find(w, load->order.adapter);
+
+    if (at != NULL) {
+        claim(at, load->from);
+        tell(w, load->from, at->digest, BT_OK, "");
+        end_load(w, load);
+        return;
+    }
+    load->model = w->model;
+    load->sizes = w->adapters.model;
+    load->folder = w->config->lora_dir;
+    if (pthread_create(&load->thread, NULL, run_load, load) != 0) {
+        tell(w, load->from, load->order.adapter, BT_ERR_NO_MEMORY,
+             "no thread can be started");
+        end_load(w, load);
+        return;
+    }
+    load->is_begun = true;
+}
+
+void bt_adapters_on_order(bt_worker_t *w, bt_worker_link_t *from,
+                          const bt_msg_adapter_t *order)
+{
+    bt_worker_adapter_t *const at = bt_adapters_find(w, order->adapter);
+    bt_adapter_load_t *load;
+
+    if (order->loads == 0) {
+        if (at != NULL) {
+            release(at, from);
+        }
+        return;
+    }
+    if (at != NULL) {
+        claim(at, from);
+        tell(w, from, order->adapter, BT_OK, "");
+        return;
+    }
+    if (!w->adapters.is_open || !bt_adapters_are_loaded_later(w->config)) {
+        tell(w, from, order->adapter, BT_ERR_UNSUPPORTED,
+             "this worker loads no adapters (--lora-dir)");
+        return;
+    }
+    load = bt_calloc(1, sizeof(*load));
+    if (load == NULL) {
+        tell(w, from, order->adapter, BT_ERR_NO_MEMORY, "out of memory");
+        return;
+    }
+    load->order = *order;
+    load->from = from;
+    bt_list_push_back(&w->adapters.loads, &load->link);
+}
+
+/* Frees an adapter that nobody has. */
+static void sweep(bt_worker_t *w)
+{
+    BT_LIST_FOR_EACH_ENTRY(bt_worker_adapter_t, at, &w->adapters.list, link) {
+        if (!at->is_named && (at->n_routers == 0) && (at->n_jobs == 0)) {
+            BT_LOG_INFO("adapter %s is dropped", at->name);
+            w->adapters.bytes -= bt_lora_bytes(at->lora);
+            drop(w, at);
+            return; /* the next one in the next turn */
+        }
+    }
+}
+
+void bt_adapters_step(bt_worker_t *w)
+{
+    bt_adapter_load_t *const load = first_load(w);
+
+    if (!w->adapters.is_open) {
+        return;
+    }
+    if (load == NULL) {
+        sweep(w);
+    } else if (!load->is_begun) {
+        begin_load(w, load);
+    } else if (atomic_load(&load->is_over)) {
+        (void)pthread_join(load->thread, NULL);
+        take_load(w, load);
+        end_load(w, load);
+    }
+}
+
+void bt_adapters_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
+{
+    if (!w->adapters.is_open) {
+        return;
+    }
+    BT_LIST_FOR_EACH_ENTRY(bt_worker_adapter_t, at, &w->adapters.list, link) {
+        release(at, from);
+    }
+    BT_LIST_FOR_EACH_ENTRY(bt_adapter_load_t, load, &w->adapters.loads, link) {
+        load->from = (load->from == from) ? NULL : load->from;
+    }
+}
+
+void bt_adapters_close(bt_worker_t *w)
+{
+    bt_adapter_load_t *load;
+
+    while ((load = first_load(w)) != NULL) {
+        if (load->is_begun) {
+            (void)pthread_join(load->thread, NULL);
+        }
+        end_load(w, load);
+    }
+    while (w->adapters.is_open && !bt_list_empty(&w->adapters.list)) {
+        drop(w,
+             BT_CONTAINER_OF(w->adapters.list.next, bt_worker_adapter_t, link));
+    }
+    w->adapters = (bt_worker_adapters_t){.is_open = false};
 }

@@ -63,6 +63,9 @@ static void job_free(bt_job_t *job)
     bt_ngram_drafter_destroy(job->drafter);
     bt_beams_destroy(job->seq.beams);
     bt_job_grammar_release(job->grammar);
+    if (job->adapter != NULL) {
+        job->adapter->n_jobs--;
+    }
     bt_free(job->draft_ids);
     bt_free(job->table);
     bt_free(job->seq.tokens);
@@ -451,18 +454,19 @@ static void fill_job(const bt_worker_t *w, bt_job_t *job,
     job->seq.sched.deadline_us = first_us;
 }
 
-static bt_status_t take_adapter(const bt_worker_t *w, bt_job_t *job,
+static bt_status_t take_adapter(bt_worker_t *w, bt_job_t *job,
                                 const bt_msg_request_t *msg, const char **why_p)
 {
     if ((msg->adapter.lo == 0) && (msg->adapter.hi == 0)) {
         return BT_OK;
     }
-    job->seq.lora = bt_adapters_find(w, msg->adapter);
-    if (job->seq.lora == NULL) {
-        *why_p =
-            "this worker does not have the request's LoRA adapter (--lora)";
+    job->adapter = bt_adapters_find(w, msg->adapter);
+    if (job->adapter == NULL) {
+        *why_p = "this worker does not have the request's LoRA adapter";
         return BT_ERR_NOT_FOUND;
     }
+    job->adapter->n_jobs++;
+    job->seq.lora = job->adapter->lora;
     return BT_OK;
 }
 

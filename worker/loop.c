@@ -331,6 +331,9 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     case BT_MSG_CACHE_RESET:
         bt_admin_cache_reset(w, from, &msg.u.cache_reset);
         break;
+    case BT_MSG_ADAPTER:
+        bt_adapters_on_order(w, from, &msg.u.adapter);
+        break;
     case BT_MSG_HELLO:
     case BT_MSG_TOKENS:
     case BT_MSG_PREFILLED:
@@ -344,6 +347,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     case BT_MSG_BEAM:
     case BT_MSG_WEIGHTS_CHECKED:
     case BT_MSG_CACHE_IS_EMPTY:
+    case BT_MSG_ADAPTER_READY:
         BT_LOG_WARN("router sent message type %d to a worker", (int)msg.type);
         break;
     }
@@ -460,6 +464,7 @@ static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
         }
     }
     bt_weights_router_gone(w, link);
+    bt_adapters_router_gone(w, link);
     for (uint32_t i = 0; i < w->n_links; i++) {
         if (w->links[i] == link) {
             w->links[i] = w->links[--w->n_links];
@@ -846,6 +851,7 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
     take_kvt(w, busy_p);
     take_ranks(w);
     bt_weights_step(w);
+    bt_adapters_step(w);
     bt_worker_admit(w);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         if (w->ops[i]->advance != NULL) {

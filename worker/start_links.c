@@ -141,8 +141,11 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if (bt_model_takes_rows(w->model)) {
         hello->flags |= BT_HELLO_TABLES;
     }
-    if (w->adapters.n > 0) {
+    if (bt_adapters_max_rank(w->config) > 0) {
         hello->flags |= BT_HELLO_ADAPTERS;
+    }
+    if (bt_adapters_are_loaded_later(w->config)) {
+        hello->flags |= BT_HELLO_ADAPTER_UPDATES;
     }
     hello->flags |= BT_HELLO_KV_LINKS | BT_HELLO_PROCESSORS;
     if (w->weights.are_replaceable) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/weights.h"
 
-#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -89,53 +88,12 @@ const char *bt_weights_form_differs(const bt_weights_form_t *form,
     return NULL;
 }
 
-static bool has_control_bytes(const char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (((unsigned char)*text < ' ') || (*text == 0x7f)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bt_status_t bt_weights_resolve(const char *folder, const char *path,
                                char out[BT_WIRE_MAX_PATH], char *why,
                                size_t why_bytes)
 {
-    char named[PATH_MAX], top[PATH_MAX], real[PATH_MAX];
-    size_t n;
-
-    if ((size_t)snprintf(named, sizeof(named), "%s%s%s",
-                         (path[0] == '/') ? "" : folder,
-                         (path[0] == '/') ? "" : "/", path) >= sizeof(named)) {
-        snprintf(why, why_bytes, "the path is too long");
-        return BT_ERR_TOO_LARGE;
-    }
-    if (realpath(folder, top) == NULL) {
-        snprintf(why, why_bytes, "--allow-weight-updates %s: %m", folder);
-        return BT_ERR_NOT_FOUND;
-    }
-    if (realpath(named, real) == NULL) {
-        snprintf(why, why_bytes, "%m");
-        return BT_ERR_NOT_FOUND;
-    }
-    n = strlen(top);
-    if ((strncmp(real, top, n) != 0) || (n == 1) || (real[n] != '/')) {
-        snprintf(why, why_bytes, "it is not below --allow-weight-updates %s",
-                 folder);
-        return BT_ERR_INVALID_PARAM;
-    }
-    if (has_control_bytes(real)) { /* it is printed and logged */
-        snprintf(why, why_bytes, "the path has control characters");
-        return BT_ERR_INVALID_PARAM;
-    }
-    if (strlen(real) >= BT_WIRE_MAX_PATH) {
-        snprintf(why, why_bytes, "the path is too long");
-        return BT_ERR_TOO_LARGE;
-    }
-    memcpy(out, real, strlen(real) + 1);
-    return BT_OK;
+    return bt_config_resolve("--allow-weight-updates", folder, path, out,
+                             BT_WIRE_MAX_PATH, why, why_bytes);
 }
 
 /* ---- a look at a file ---- */

@@ -136,9 +136,10 @@ typedef struct bt_job {
     /** Beam search (inference/engine/beams.h): the job holds `width` seats, and
      *  blocks for all its beams. width 0: none. */
     bt_sched_beam_params_t beam_params;
-    bool tells_logprobs;       /**< log-probs of its answers are wanted */
-    bt_job_grammar_t *grammar; /**< NULL: none */
-    float *table;              /**< bt_seq_t.table; NULL: none */
+    bool tells_logprobs;          /**< log-probs of its answers are wanted */
+    bt_job_grammar_t *grammar;    /**< NULL: none */
+    float *table;                 /**< bt_seq_t.table; NULL: none */
+    bt_worker_adapter_t *adapter; /**< counted in its n_jobs; NULL: none */
     bt_seq_t seq;
 } bt_job_t;
 

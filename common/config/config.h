@@ -164,8 +164,10 @@ typedef struct bt_config {
     const char *draft;              /* ngram, off, self, self:TYPE */
     const char *draft_model;        /* FILE; "": none */
     uint64_t draft_corpus_bytes;
-    uint64_t grammar_cache_bytes;     /* worker: matchers that no job has */
-    const char *lora;                 /* NAME=PATH;..., "" = none */
+    uint64_t grammar_cache_bytes; /* worker: matchers that no job has */
+    const char *lora;             /* NAME=PATH;..., "" = none */
+    const char *lora_dir;         /* DIR, "" = none are loaded at run time */
+    uint64_t lora_memory_bytes;
     uint32_t max_lora_rank;           /* 64 */
     const char *allow_weight_updates; /* DIR; "": none */
     uint32_t draft_tokens;            /* 0: those that are expected to pay */
@@ -340,6 +342,22 @@ typedef struct bt_config_sampling {
 BT_MUST_CHECK bt_status_t
 bt_config_sampling_read(const char *text, bt_config_sampling_t *sampling_p,
                         char *why, size_t why_bytes);
+
+/**
+ * Resolves a path within the folder of an option.
+ * @param [in]  option  for messages: "--lora-dir"
+ * @param [in]  path    Absolute, or relative to @a folder; untrusted.
+ * @param [out] out     Path without links, of out_bytes.
+ * @param [out] why     On failure the reason.
+ * @retval BT_ERR_NOT_FOUND      there is no such file
+ * @retval BT_ERR_INVALID_PARAM  it is not below the folder
+ * @retval BT_ERR_TOO_LARGE
+ */
+BT_MUST_CHECK bt_status_t bt_config_resolve(const char *option,
+                                            const char *folder,
+                                            const char *path, char *out,
+                                            size_t out_bytes, char *why,
+                                            size_t why_bytes);
 
 /** Adapter of --lora. */
 typedef struct bt_config_adapter {

@@ -173,6 +173,54 @@ bt_status_t bt_config_models_check(const bt_config_store_t *store)
     return BT_OK;
 }
 
+static bool has_control_bytes(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (((unsigned char)*text < ' ') || (*text == 0x7f)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bt_status_t bt_config_resolve(const char *option, const char *folder,
+                              const char *path, char *out, size_t out_bytes,
+                              char *why, size_t why_bytes)
+{
+    char named[PATH_MAX], top[PATH_MAX], real[PATH_MAX];
+    size_t n;
+
+    if ((size_t)snprintf(named, sizeof(named), "%s%s%s",
+                         (path[0] == '/') ? "" : folder,
+                         (path[0] == '/') ? "" : "/", path) >= sizeof(named)) {
+        snprintf(why, why_bytes, "the path is too long");
+        return BT_ERR_TOO_LARGE;
+    }
+    if (realpath(folder, top) == NULL) {
+        snprintf(why, why_bytes, "%s %s: %m", option, folder);
+        return BT_ERR_NOT_FOUND;
+    }
+    if (realpath(named, real) == NULL) {
+        snprintf(why, why_bytes, "%m");
+        return BT_ERR_NOT_FOUND;
+    }
+    n = strlen(top);
+    if ((strncmp(real, top, n) != 0) || (n == 1) || (real[n] != '/')) {
+        snprintf(why, why_bytes, "it is not below %s %s", option, folder);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (has_control_bytes(real)) { /* it is printed and logged */
+        snprintf(why, why_bytes, "the path has control characters");
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (strlen(real) >= out_bytes) {
+        snprintf(why, why_bytes, "the path is too long");
+        return BT_ERR_TOO_LARGE;
+    }
+    memcpy(out, real, strlen(real) + 1);
+    return BT_OK;
+}
+
 bt_status_t bt_config_adapter_next(const char **rest_io,
                                    bt_config_adapter_t *adapter_p)
 {

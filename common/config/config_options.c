@@ -433,15 +433,15 @@ const bt_option_t bt_config_options[] = {
          "POST /update_weights_from_disk. Router and workers both need it. "
          "Answers then have the member weight_version"),
     ADAPTERS(COMMON, "lora", ALL, lora,
-         "LoRA adapter that clients call NAME: a folder as PEFT saves it, or "
-         "a GGUF file; repeatable",
-         "Router and workers need the same ones; baton serve passes them on. "
-         "In the environment ; separates several. Of one model, on CPUs, "
-         "without ranks"),
-    COUNT(ADVANCED, "max-lora-rank", "64", 1, 512, "", S | WORKERS,
-         max_lora_rank,
-         "Largest rank of an adapter; with --lora",
-         "Memory for intermediate results grows with it"),
+         "LoRA adapter that clients call NAME: a PEFT folder or a GGUF file; repeatable",
+         "Router and workers need the same ones; in the environment ; separates several"),
+    TEXT(ADVANCED, "lora-dir", "DIR", "", ALL, lora_dir,
+         "Folder from which an admin request may load LoRA adapters; empty: none may",
+         "POST /v1/load_lora_adapter. Router and workers both need it, with the same files"),
+    SIZE(ADVANCED, "lora-memory", "256m", 0, 64 * GIGA, S | WORKERS, lora_memory_bytes,
+         "Memory for adapters that are loaded from --lora-dir", "The KV pool is smaller by it"),
+    COUNT(ADVANCED, "max-lora-rank", "64", 1, 512, "", S | WORKERS, max_lora_rank,
+         "Largest rank of a LoRA adapter", "Memory for intermediate results grows with it"),
     COUNT(INTERNAL, "draft-tokens", "0", 0, 16, "tokens", S | WORKERS,
          draft_tokens,
          "Drafts of a sequence that an iteration verifies; 0: those that are "

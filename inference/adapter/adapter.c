@@ -291,14 +291,24 @@ static bt_status_t finish(bt_adapter_build_t *build)
 bt_status_t bt_adapter_open(const char *path, const bt_gguf_t *base, char *why,
                             size_t why_bytes, bt_adapter_t **adapter_p)
 {
-    bt_adapter_build_t build = {.why = why, .why_bytes = why_bytes};
+    bt_hf_modules_t model;
+    const bt_status_t status = bt_hf_modules_read(base, why, why_bytes, &model);
+
+    return (status == BT_OK)
+               ? bt_adapter_open_for(path, &model, why, why_bytes, adapter_p)
+               : status;
+}
+
+bt_status_t bt_adapter_open_for(const char *path, const bt_hf_modules_t *model,
+                                char *why, size_t why_bytes,
+                                bt_adapter_t **adapter_p)
+{
+    bt_adapter_build_t build = {
+        .model = *model, .why = why, .why_bytes = why_bytes};
     struct stat st;
     bool is_folder;
-    bt_status_t status = bt_hf_modules_read(base, why, why_bytes, &build.model);
+    bt_status_t status;
 
-    if (status != BT_OK) {
-        return status;
-    }
     build.adapter = bt_calloc(1, sizeof(*build.adapter));
     if (build.adapter == NULL) {
         snprintf(why, why_bytes, "out of memory");

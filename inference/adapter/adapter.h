@@ -21,6 +21,7 @@
 #include "common/base/status.h"
 #include "inference/gguf/adapter_parts.h"
 #include "inference/gguf/gguf.h"
+#include "inference/hf/peft_modules.h"
 
 /**
  * Opens an adapter: a folder as PEFT saves it, or a GGUF file.
@@ -37,6 +38,11 @@ BT_MUST_CHECK bt_status_t bt_adapter_open(const char *path,
                                           const bt_gguf_t *base, char *why,
                                           size_t why_bytes,
                                           bt_adapter_t **adapter_p);
+/** Opens an adapter for a model of these sizes, as bt_adapter_open() does. */
+BT_MUST_CHECK bt_status_t bt_adapter_open_for(const char *path,
+                                              const bt_hf_modules_t *model,
+                                              char *why, size_t why_bytes,
+                                              bt_adapter_t **adapter_p);
 void bt_adapter_free(bt_adapter_t *adapter); /**< NULL is allowed. */
 
 #endif

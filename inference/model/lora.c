@@ -91,6 +91,14 @@ static bt_status_t check_part(const bt_model_t *model,
                  part->n_out, part->n_in, o.n_out, o.n_in);
         return BT_ERR_MISMATCH;
     }
+    if ((part->product >= BT_ADAPTER_GATE) &&
+        (d->layers[part->layer].experts != NULL)) {
+        snprintf(why, why_bytes,
+                 "%s of layer %u: the feed-forward there is a mixture of "
+                 "experts, whose adapters are not computed",
+                 bt_adapter_product_name(part->product), part->layer);
+        return BT_ERR_UNSUPPORTED;
+    }
     return BT_OK;
 }
 

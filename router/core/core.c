@@ -41,6 +41,7 @@ bt_status_t bt_core_create(const bt_core_config_t *config,
     bt_sched_cost_init(&core->cost);
     bt_sched_token_cost_init(&core->price);
     bt_list_init(&core->live);
+    bt_list_init(&core->adapters);
     bt_hmap_init(&core->flows, core->flow_buckets, BT_CORE_FLOW_BUCKETS);
     bt_sched_fair_init(&core->fair);
     bt_core_init_margins(core);
@@ -75,6 +76,7 @@ void bt_core_destroy(bt_core_t *core)
         }
     }
     bt_flow_free_all(core);
+    bt_core_adapters_free(core);
     bt_table_fini(&core->table);
     bt_free(core->joined);
     bt_strbuf_fini(&core->raw);

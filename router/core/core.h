@@ -431,6 +431,31 @@ void bt_core_check_weights(const bt_core_t *core, bt_instance_t *worker,
 /** Returns the weights that a generation's tokens are of; those in force before
  *  it was sent. */
 const bt_gen_weights_t *bt_core_weights_of(const bt_gen_t *gen);
+/* LoRA adapters that workers load while they run (docs/LORA.md). */
+
+/** Orders the workers to load an adapter; those that have it already, or have
+ *  it by another name, are not ordered again.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_core_adapter_load(bt_core_t *core,
+                                               bt_hash128_t digest,
+                                               const char *name,
+                                               const char *path);
+/** Looks at what the workers have said of an adapter that they were ordered to
+ *  load.
+ *  @param [out] why  On failure the reason, for the user.
+ *  @retval BT_OK             all have it
+ *  @retval BT_ERR_BUSY       some have not answered yet
+ *  @retval BT_ERR_PEER_LOST  there are no workers
+ *  @retval others            one cannot load it */
+BT_MUST_CHECK bt_status_t bt_core_adapter_look(const bt_core_t *core,
+                                               bt_hash128_t digest, char *why,
+                                               size_t why_bytes);
+/** From now on requests may have the adapter: workers that lack it get no
+ *  requests that have any. */
+void bt_core_adapter_offer(bt_core_t *core, bt_hash128_t digest);
+/** Forgets an adapter; workers drop it when no request has it. */
+void bt_core_adapter_drop(bt_core_t *core, bt_hash128_t digest);
+
 /* Sleep of the workers (docs/TRAINING_LOOPS.md). One order is in force, the one
  * with the largest number of any router: workers that are not as ordered are
  * told, also when they join. */

@@ -206,6 +206,7 @@ struct bt_core {
     uint64_t forecast_first_us, forecast_between_us;
     bool judged_probe; /**< request is a probe if it is admitted */
     bt_core_late_t late;
+    bt_list_t adapters; /**< loaded at run time (adapter_orders.c) */
     /** Time in us when workers were last present, even if only silent ones,
      * were lost, or were expected. */
     uint64_t expected_us;
@@ -330,6 +331,13 @@ void bt_core_worker_drains(const bt_core_t *core, bt_instance_t *worker);
  */
 void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
                           const bt_msg_stats_t *stats, uint64_t now_us);
+
+/* adapter_orders.c */
+void bt_core_adapters_joined(const bt_core_t *core, bt_instance_t *worker);
+void bt_core_adapters_left(const bt_core_t *core, const bt_instance_t *worker);
+void bt_core_adapter_ready(bt_core_t *core, bt_instance_t *worker,
+                           const bt_msg_adapter_ready_t *ready);
+void bt_core_adapters_free(bt_core_t *core);
 
 /* weights.c */
 /** Checks whether a worker's weights are those that its number stands for. */

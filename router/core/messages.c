@@ -455,6 +455,10 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
     case BT_MSG_CACHE_IS_EMPTY:
         bt_core_cache_is_empty(worker, &msg->u.cache_is_empty);
         return BT_OK;
+    case BT_MSG_ADAPTER_READY:
+        bt_core_adapter_ready(core, worker, &msg->u.adapter_ready);
+        bt_gen_dispatch_waiting(core, now_us);
+        return BT_OK;
     case BT_MSG_DRAIN:
         BT_LOG_INFO("worker %s drains", worker->hello.name);
         bt_core_worker_drains(core, worker);
@@ -468,6 +472,7 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
     case BT_MSG_WEIGHTS:
     case BT_MSG_SLEEP:
     case BT_MSG_CACHE_RESET:
+    case BT_MSG_ADAPTER:
         break;
     }
     return BT_ERR_BAD_MESSAGE;

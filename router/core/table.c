@@ -158,7 +158,8 @@ static void set_roles(bt_instance_t *worker, uint32_t roles)
     if ((worker->hello.flags & BT_HELLO_TABLES) != 0) {
         worker->sched.roles |= BT_SCHED_TABLES;
     }
-    if ((worker->hello.flags & BT_HELLO_ADAPTERS) != 0) {
+    if (((worker->hello.flags & BT_HELLO_ADAPTERS) != 0) &&
+        !worker->lacks_adapters) {
         worker->sched.roles |= BT_SCHED_ADAPTERS;
     }
     if ((roles & BT_ROLE_PREFILL) != 0) {
@@ -236,6 +237,12 @@ bt_instance_t *bt_table_find(const bt_table_t *table, uint64_t instance)
         }
     }
     return NULL;
+}
+
+void bt_table_lacks_adapters(bt_instance_t *worker, bool lacks)
+{
+    worker->lacks_adapters = lacks;
+    set_roles(worker, worker->roles);
 }
 
 bool bt_table_report(bt_instance_t *worker, const bt_msg_stats_t *stats)

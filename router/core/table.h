@@ -70,10 +70,11 @@ typedef struct bt_instance {
     uint32_t roles_ever;  /**< all roles reported so far */
     bt_msg_stats_t stats; /**< the latest; zero before the first */
     bool has_stats;
-    bool is_silent;  /**< no message received for a while */
-    bool is_starved; /**< silent because the worker waits for a CPU core */
-    bool is_still;   /**< has work that makes no progress */
-    bool is_stale;   /**< has other weights than those in force */
+    bool is_silent;      /**< no message received for a while */
+    bool is_starved;     /**< silent because the worker waits for a CPU core */
+    bool is_still;       /**< has work that makes no progress */
+    bool lacks_adapters; /**< bt_table_lacks_adapters() */
+    bool is_stale;       /**< has other weights than those in force */
     uint64_t asked_update; /**< weights that it was asked to look at last */
     bt_msg_weights_checked_t checked; /**< last answer to that */
     /** Time at which it refused to load the weights in force, or was ordered
@@ -172,6 +173,9 @@ void bt_table_remove(bt_table_t *table, bt_instance_t *worker);
 /** Returns the worker of an instance, or NULL when there is none. */
 bt_instance_t *bt_table_find(const bt_table_t *table, uint64_t instance);
 
+/** Sets whether a worker lacks an adapter that is offered to clients: then it
+ *  gets no request that has any. */
+void bt_table_lacks_adapters(bt_instance_t *worker, bool lacks);
 /** Stores a worker's STATS. @return true when its roles have changed */
 bool bt_table_report(bt_instance_t *worker, const bt_msg_stats_t *stats);
 

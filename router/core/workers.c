@@ -123,6 +123,7 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
     announce(core, worker);
     bt_core_sleep_joined(core, worker, now_us);
     bt_core_weights_joined(core, worker, now_us);
+    bt_core_adapters_joined(core, worker);
     bt_kv_links_settle(&core->table);
     bt_gen_dispatch_waiting(core, now_us);
     *worker_p = worker;
@@ -392,6 +393,7 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
         core->expected_us = now_us; /* who started it may start it again */
     }
     worker->sched.health = BT_SCHED_DRAINING; /* never picked again */
+    bt_core_adapters_left(core, worker);
     core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_LOST, reason);
     while (!bt_list_empty(&worker->legs)) {
         bt_leg_t *leg = BT_CONTAINER_OF(worker->legs.next, bt_leg_t, link);

@@ -13,7 +13,7 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/config/config.h"
-#include "router/frontend/served_adapters.h"
+#include "router/frontend/adapter_loads.h"
 #include "router/frontend/watching.h"
 #include "router/frontend/weight_update.h"
 
@@ -227,6 +227,7 @@ void bt_frontend_close(bt_frontend_t *front)
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
         bt_weight_update_drop(served);
+        bt_adapter_load_drop(served);
         bt_core_record_rest(served->core);
     }
     bt_registry_fini(&front->models);
@@ -283,6 +284,7 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
         bt_weight_update_tick(served, now_us);
+        bt_adapter_load_tick(served, now_us);
         bt_core_tick(served->core, now_us);
     }
     bt_router_pause_tick(front);

@@ -719,7 +719,9 @@ void bt_registry_names(const bt_registry_t *registry, bt_strbuf_t *out)
         bt_strbuf_printf(out, "%s%s", separator, served->name);
         separator = ", ";
         for (uint32_t i = 0; i < served->n_adapters; i++) {
-            bt_strbuf_printf(out, ", %s", served->adapters[i].name);
+            if (served->adapters[i].tenant[0] == '\0') {
+                bt_strbuf_printf(out, ", %s", served->adapters[i].name);
+            }
         }
     }
 }

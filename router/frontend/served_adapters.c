@@ -21,10 +21,59 @@ static bt_status_t check_name(const bt_registry_t *registry, const char *name)
     return BT_ERR_EXISTS;
 }
 
+bt_status_t bt_served_adapter_add(bt_served_t *served,
+                                  const bt_served_adapter_t *adapter,
+                                  const char *path)
+{
+    const uint32_t n = served->n_adapters;
+    bt_served_adapter_t *const list = bt_calloc(n + 1, sizeof(*list));
+    char *const copy = bt_strdup(path);
+
+    if ((list == NULL) || (copy == NULL)) {
+        bt_free(list);
+        bt_free(copy);
+        return BT_ERR_NO_MEMORY;
+    }
+    if (n > 0) {
+        memcpy(list, served->adapters, n * sizeof(*list));
+    }
+    list[n] = *adapter;
+    list[n].path = copy;
+    bt_free(served->adapters);
+    served->adapters = list;
+    served->n_adapters++;
+    return BT_OK;
+}
+
+bt_hash128_t bt_served_adapter_remove(bt_served_t *served, const char *name)
+{
+    bt_hash128_t digest = {0, 0};
+    uint32_t i = 0;
+
+    while ((i < served->n_adapters) &&
+           (strcmp(served->adapters[i].name, name) != 0)) {
+        i++;
+    }
+    if (i == served->n_adapters) {
+        return digest;
+    }
+    digest = served->adapters[i].digest;
+    bt_free(served->adapters[i].path);
+    served->n_adapters--;
+    memmove(&served->adapters[i], &served->adapters[i + 1],
+            (served->n_adapters - i) * sizeof(*served->adapters));
+    for (i = 0; i < served->n_adapters; i++) {
+        if (bt_hash128_equal(served->adapters[i].digest, digest)) {
+            return (bt_hash128_t){0, 0};
+        }
+    }
+    return digest;
+}
+
 static bt_status_t open_one(bt_served_t *served,
                             const bt_config_adapter_t *named)
 {
-    bt_served_adapter_t *const at = &served->adapters[served->n_adapters];
+    bt_served_adapter_t at = {.created = served->created};
     bt_adapter_t *adapter = NULL;
     char why[WHY_BYTES] = "";
     struct stat info;
@@ -35,18 +84,17 @@ static bt_status_t open_one(bt_served_t *served,
         BT_LOG_ERROR("adapter %s (%s): %s", named->name, named->path, why);
         return status;
     }
-    at->digest = adapter->digest;
+    at.digest = adapter->digest;
     bt_adapter_free(adapter);
-    memcpy(at->name, named->name, sizeof(at->name));
-    at->created =
-        (stat(named->path, &info) == 0) ? info.st_mtim.tv_sec : served->created;
-    at->path = bt_strdup(named->path);
-    if (at->path == NULL) {
-        BT_LOG_ERROR("out of memory for adapters");
-        return BT_ERR_NO_MEMORY;
+    memcpy(at.name, named->name, sizeof(at.name));
+    if (stat(named->path, &info) == 0) {
+        at.created = info.st_mtim.tv_sec;
     }
-    served->n_adapters++;
-    return BT_OK;
+    status = bt_served_adapter_add(served, &at, named->path);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("out of memory for adapters");
+    }
+    return status;
 }
 
 bt_status_t bt_served_adapters_open(bt_registry_t *registry,
@@ -56,21 +104,8 @@ bt_status_t bt_served_adapters_open(bt_registry_t *registry,
     const char *rest = config->lora;
     bt_config_adapter_t named;
     bt_status_t status = BT_OK;
-    uint32_t n = 0;
 
-    while (bt_config_adapter_next(&rest, &named) == BT_OK) {
-        n++;
-    }
-    if ((n == 0) || (served == NULL)) {
-        return BT_OK;
-    }
-    served->adapters = bt_calloc(n, sizeof(*served->adapters));
-    if (served->adapters == NULL) {
-        BT_LOG_ERROR("out of memory for adapters");
-        return BT_ERR_NO_MEMORY;
-    }
-    rest = config->lora;
-    while ((status == BT_OK) &&
+    while ((served != NULL) && (status == BT_OK) &&
            (bt_config_adapter_next(&rest, &named) == BT_OK)) {
         status = check_name(registry, named.name);
         if (status == BT_OK) {
@@ -88,8 +123,16 @@ void bt_served_adapters_free(bt_served_t *served)
     bt_free(served->adapters);
 }
 
+bool bt_served_adapter_is_for(const bt_served_adapter_t *adapter,
+                              const bt_tenant_t *tenant)
+{
+    return (adapter->tenant[0] == '\0') || (tenant == NULL) ||
+           (tenant->is_named && (strcmp(adapter->tenant, tenant->name) == 0));
+}
+
 const bt_served_adapter_t *bt_served_adapter_find(const bt_registry_t *registry,
                                                   const char *name,
+                                                  const bt_tenant_t *tenant,
                                                   bt_served_t **served_p)
 {
     if (name == NULL) {
@@ -98,9 +141,12 @@ const bt_served_adapter_t *bt_served_adapter_find(const bt_registry_t *registry,
     BT_REGISTRY_FOR_EACH(served, registry)
     {
         for (uint32_t i = 0; i < served->n_adapters; i++) {
-            if (strcmp(served->adapters[i].name, name) == 0) {
+            const bt_served_adapter_t *const at = &served->adapters[i];
+
+            if ((strcmp(at->name, name) == 0) &&
+                bt_served_adapter_is_for(at, tenant)) {
                 *served_p = served;
-                return &served->adapters[i];
+                return at;
             }
         }
     }

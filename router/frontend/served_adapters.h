@@ -12,6 +12,7 @@
 #define BT_ROUTER_FRONTEND_SERVED_ADAPTERS_H
 
 #include "router/frontend/registry.h"
+#include "router/tenants/tenants.h"
 
 /** Adapter of a model. */
 typedef struct bt_served_adapter {
@@ -19,6 +20,9 @@ typedef struct bt_served_adapter {
     char *path; /**< owned */
     bt_hash128_t digest;
     int64_t created; /**< file time, seconds since 1970 */
+    /** Tenant that alone sees it; "": all do. */
+    char tenant[BT_TENANT_NAME_BYTES];
+    bool is_loaded; /**< at run time, not by --lora */
 } bt_served_adapter_t;
 
 /** Reads the adapters of --lora for the default model. A failure is logged.
@@ -29,12 +33,26 @@ BT_MUST_CHECK bt_status_t bt_served_adapters_open(bt_registry_t *registry,
 /** Frees a model's adapters. */
 void bt_served_adapters_free(bt_served_t *served);
 
+/** Adds an adapter that the workers have loaded.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_served_adapter_add(
+    bt_served_t *served, const bt_served_adapter_t *adapter, const char *path);
+/** Removes an adapter of this name. @return its digest, if no other name has
+ *  it; else {0, 0} */
+bt_hash128_t bt_served_adapter_remove(bt_served_t *served, const char *name);
+
+/** True when a tenant may see and use the adapter.
+ *  @param [in] tenant  NULL: an operator */
+bool bt_served_adapter_is_for(const bt_served_adapter_t *adapter,
+                              const bt_tenant_t *tenant);
 /** Finds an adapter by a client's model name.
  *  @param [in]  name      NULL is allowed
+ *  @param [in]  tenant    as for bt_served_adapter_is_for()
  *  @param [out] served_p  its model, set if there is one
  *  @return NULL: there is none */
 const bt_served_adapter_t *bt_served_adapter_find(const bt_registry_t *registry,
                                                   const char *name,
+                                                  const bt_tenant_t *tenant,
                                                   bt_served_t **served_p);
 
 #endif

@@ -48,8 +48,11 @@ struct bt_http_request {
     bt_router_pause_waiter_t pause; /**< with is_pausing */
     bt_router_sleep_waiter_t sleep; /**< with waits_for_sleep */
     bt_served_t
-        *updating;   /**< model whose weights this request replaces; or NULL */
-    bool is_pausing; /**< waits until the router is paused */
+        *updating; /**< model whose weights this request replaces; or NULL */
+    bt_served_t *adapting; /**< model for which this request loads an adapter;
+                                or NULL */
+    char adapter_name[BT_CONFIG_MODEL_NAME_BYTES]; /**< name of that adapter */
+    bool is_pausing;      /**< waits until the router is paused */
     bool waits_for_sleep; /**< waits for what it asked of the workers (sleep.h)
                            */
     bt_http_begin_t begin;

@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
+#include "router/frontend/adapter_loads.h"
 #include "router/http/door_priv.h"
 #include "router/triton/infer_json.h"
 
@@ -697,6 +698,9 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     }
     if (r->updating != NULL) {
         bt_weight_update_leave(r->updating, r);
+    }
+    if (r->adapting != NULL) {
+        bt_adapter_load_leave(r->adapting, r);
     }
     if (r->download != NULL) {
         bt_download_leave(r->download);

@@ -190,7 +190,10 @@ static void list_models(bt_http_request_t *r)
         for (uint32_t i = 0; !served->unloaded && (i < served->n_adapters) &&
                              (n < BT_DOOR_MAX_MODELS);
              i++) {
-            models[n++] = api_adapter(served, &served->adapters[i]);
+            if (bt_served_adapter_is_for(&served->adapters[i],
+                                         r->base.tenant)) {
+                models[n++] = api_adapter(served, &served->adapters[i]);
+            }
         }
     }
     bt_strbuf_reset(&r->door->out);
@@ -201,7 +204,7 @@ static void list_models(bt_http_request_t *r)
 static void one_model(bt_http_request_t *r)
 {
     const bt_served_adapter_t *const adapter = bt_served_adapter_find(
-        &r->door->front->models, r->base.model, &r->served);
+        &r->door->front->models, r->base.model, r->base.tenant, &r->served);
     const bt_api_model_t model = (adapter != NULL)
                                      ? api_adapter(r->served, adapter)
                                      : api_model(r->served, r->base.model);
@@ -315,6 +318,8 @@ static const route_t main_routes[] = {
     {"/is_sleeping", READ, bt_route_is_sleeping, ADMIN},
     {"/reset_prefix_cache", POST, bt_route_reset_prefix_cache, ADMIN},
     {"/update_weights_from_disk", POST, bt_route_update_weights, ADMIN},
+    {"/v1/load_lora_adapter", POST, bt_route_load_adapter, ADMIN},
+    {"/v1/unload_lora_adapter", POST, bt_route_unload_adapter, ADMIN},
     {"/get_weight_version", READ, bt_route_weight_version, BY_KEY},
     {"/v2/cluster/requests", READ, bt_route_watch_requests, ADMIN},
     {"/v2/cluster/requests/{name}", READ, bt_route_watch_request, ADMIN},
@@ -463,7 +468,7 @@ static void follow(bt_http_request_t *r, const route_t *route)
         r->served = bt_registry_find(&r->door->front->models, r->base.model);
         if (r->served == NULL) {
             (void)bt_served_adapter_find(&r->door->front->models, r->base.model,
-                                         &r->served);
+                                         r->base.tenant, &r->served);
         }
         if (r->served == NULL) {
             refuse_model(r);

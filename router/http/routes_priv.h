@@ -53,6 +53,10 @@ bt_route_t bt_route_worker;
 bt_route_t bt_route_pause, bt_route_resume, bt_route_is_paused,
     bt_route_update_weights, bt_route_weight_version;
 
+/* ---- adapter_routes.c: LoRA adapters at run time ---- */
+
+bt_route_t bt_route_load_adapter, bt_route_unload_adapter;
+
 /** Reads what stands behind the '?' of an admin command.
  *  @param read  called for each name and value; returns NULL, or the error: a
  *    phrase

@@ -376,9 +376,9 @@ bt_status_t bt_request_find_model(bt_request_t *r, const char *name,
                               : bt_registry_find(&r->front->models, name);
 
     const bt_served_adapter_t *adapter =
-        (served == NULL)
-            ? bt_served_adapter_find(&r->front->models, name, &served)
-            : NULL;
+        (served == NULL) ? bt_served_adapter_find(&r->front->models, name,
+                                                  r->tenant, &served)
+                         : NULL;
 
     r->adapter = (adapter != NULL) ? adapter->digest : (bt_hash128_t){.lo = 0};
     if (served == NULL) {

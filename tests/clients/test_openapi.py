@@ -83,8 +83,8 @@ def test_training_loop_paths_match_the_openapi_file(c):
     """What is valid is refused, too: an order while another one is carried out, a file of weights that is not there."""
     loose = [x for x in CHECKS if x != "positive_data_acceptance"]
     tried = figures(hold(c, r"^/(pause|resume|is_paused|sleep|wake_up|is_sleeping|reset_prefix_cache|update_weights_from_disk|"
-                            r"get_weight_version)$", 1, loose))
-    assert tried[0] == 9 and tried[1] > 100, tried
+                            r"get_weight_version|v1/(un)?load_lora_adapter)$", 1, loose))
+    assert tried[0] == 11 and tried[1] > 100, tried
     print(f"# {tried[0]} operations, {tried[1]} requests")
     for path in ("/wake_up", "/resume"):
         status, answer = c.post(path, None)

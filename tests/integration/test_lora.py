@@ -178,3 +178,73 @@ def test_adapter_that_is_not_computed_is_refused_by_name():
                 (at("missing"), (), "No such file")):
             log = refusal(directory, model, path, *args)
             assert reason in log, (reason, log)
+
+
+def load(c, name, path, at=None, **more):
+    status, _, data = c.request("POST", "/v1/load_lora_adapter", json.dumps(dict(lora_name=name, lora_path=path, **more)), at=at)
+    return status, data.decode()
+
+
+def unload(c, name):
+    status, _, data = c.request("POST", "/v1/unload_lora_adapter", json.dumps({"lora_name": name}))
+    return status, data.decode()
+
+
+def names(c):
+    return sorted(m["id"] for m in json.loads(c.request("GET", "/v1/models")[2])["data"])
+
+
+def test_adapter_is_loaded_and_unloaded_at_run_time():
+    with tempfile.TemporaryDirectory() as directory:
+        model = model_of(directory)
+        folder = os.path.join(directory, "lora")
+        os.mkdir(folder)
+        one, two = Adapter(8, 5, SHAPE), Adapter(13, 6, SHAPE, ATTENTION)
+        one.peft(os.path.join(folder, "one"))
+        two.gguf(os.path.join(folder, "two.gguf"))
+        one.peft(os.path.join(directory, "outside"))
+        os.symlink(os.path.join(directory, "outside"), os.path.join(folder, "link"))
+        named = options(one=os.path.join(folder, "one"), two=os.path.join(folder, "two.gguf"))
+        with Cluster(model, worker_args=named, router_args=named) as c:
+            expected = {name: ids(c, name, prompt=PROMPT * 3) for name in ("one", "two")}
+        later = ["--lora-dir=" + folder]
+        with Cluster(model, worker_args=later + PACED, router_args=later) as c:
+            assert names(c) == ["tiny"]
+            assert load(c, "a", "one") == (200, "Success: LoRA adapter 'a' added successfully.")
+            assert names(c) == ["a", "tiny"]
+            assert ids(c, "a", prompt=PROMPT * 3) == expected["one"]
+            status, text = load(c, "a", "two.gguf")
+            assert status == 400 and "The lora adapter 'a' has already been loaded." in text, text
+            # Other content by the same name: nothing of before is found in the cache.
+            assert load(c, "a", "two.gguf", load_inplace=True)[0] == 200
+            said = answer(c, "a", prompt=PROMPT * 3)
+            assert said["choices"][0]["token_ids"] == expected["two"] and cached(said) == 0, said
+            assert load(c, "b", os.path.join(folder, "two.gguf"))[0] == 200
+            assert cached(answer(c, "b", prompt=PROMPT * 3)) > 0  # the same content by another name
+            for path, code, reason in (("link", 400, "it is not below --lora-dir"), ("../outside", 400, "it is not below --lora-dir"),
+                                       ("nothing", 404, "No such file"), (model, 400, "it is not below"), (".", 400, "it is not below")):
+                status, text = load(c, "c", path)
+                assert status == code and reason in text, (path, status, text)
+            for name in ("tiny", "ensemble", "a b", ""):
+                assert load(c, name, "one")[0] == 400
+            # What runs goes on, what comes is answered as for an unknown model.
+            body = dict(BODY, model="a", max_tokens=200, stream=True)
+
+            def take():
+                assert unload(c, "a") == (200, "Success: LoRA adapter 'a' removed successfully.")
+
+            stream, _ = asyncio.run(stream_and(c, 5, take, body))
+            assert not stream.errors(), stream.errors()
+            status, said = c.post("/v1/completions", dict(BODY, model="a"))
+            assert status == 404, said
+            status, text = unload(c, "a")
+            assert status == 404 and "The lora adapter 'a' cannot be found." in text, text
+            # A worker that comes later loads what is offered before it gets a request that has it.
+            c.decodes[0].kill()
+            c.start_worker("decode", 1)
+            assert ids(c, "b", prompt=PROMPT * 3) == expected["two"]
+            assert unload(c, "b")[0] == 200
+            assert names(c) == ["tiny"]
+        with Cluster(model) as c:
+            status, text = load(c, "a", "one")
+            assert status == 403 and "--lora-dir" in text, text

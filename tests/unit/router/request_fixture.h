@@ -355,6 +355,9 @@ static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
     assert_true(w->n_sent < MAX_SENT);
     s->to = worker;
     s->type = msg->type;
+    if (msg->type == BT_MSG_ADAPTER) {
+        s->adapter = msg->u.adapter.adapter;
+    }
     if (msg->type == BT_MSG_REQUEST) {
         const bt_msg_request_t *r = &msg->u.request;
 

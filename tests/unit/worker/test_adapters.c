@@ -2,11 +2,13 @@
 /* The adapters of a worker's options, by the digests of their content. */
 #include "worker/adapters.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "inference/adapter/adapter.h"
 #include "tests/support/hf_folder.h"
 #include "tests/support/testsupport.h"
@@ -96,11 +98,10 @@ static void adapter_is_found_by_its_digest(void **state)
     assert_int_equal(bt_adapters_max_rank(&b->config), 4);
     assert_true(bt_adapters_estimate(&b->config) > 2 * 2 * 2 * 64 * 4);
     assert_int_equal(bt_adapters_open(&b->w, &b->s), BT_OK);
-    assert_int_equal(b->w.adapters.n, 2);
+    assert_int_equal(b->w.adapters.n, 1); /* equal content is there once */
     assert_int_equal(
         bt_adapter_open(dir, b->s.gguf, why, sizeof(why), &adapter), BT_OK);
-    assert_ptr_equal(bt_adapters_find(&b->w, adapter->digest),
-                     b->w.adapters.list[0].lora);
+    assert_string_equal(bt_adapters_find(&b->w, adapter->digest)->name, "a");
     adapter->digest.lo++;
     assert_null(bt_adapters_find(&b->w, adapter->digest));
     bt_adapter_free(adapter);
@@ -126,10 +127,72 @@ static void adapter_of_too_large_a_rank_ends_the_start(void **state)
     bt_hf_folder_remove(dir);
 }
 
+/* Carries an order out. @return adapters that are here then */
+static uint32_t order(bench_t *b, bt_hash128_t digest, const char *path)
+{
+    bt_msg_adapter_t msg = {.adapter = digest, .loads = 1, .name = "later"};
+    const uint64_t end_ms = bt_now_ms() + 60000;
+
+    snprintf(msg.path, sizeof(msg.path), "%s", path);
+    bt_adapters_on_order(&b->w, NULL, &msg);
+    while (!bt_list_empty(&b->w.adapters.loads)) {
+        assert_true(bt_now_ms() < end_ms);
+        bt_adapters_step(&b->w);
+        sched_yield();
+    }
+    return b->w.adapters.n;
+}
+
+static void adapter_is_loaded_on_order_and_dropped_when_unused(void **state)
+{
+    const bt_msg_adapter_t drop = {.loads = 0};
+    bench_t *const b = open_bench();
+    bt_msg_adapter_t msg = drop;
+    bt_adapter_t *adapter = NULL;
+    bt_worker_adapter_t *at;
+    char dir[128];
+    char why[256];
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s", write_adapter(2));
+    b->config.lora_dir = "/tmp";
+    b->config.lora_memory_bytes = 4096 + 2048; /* one, as padded */
+    assert_int_equal(bt_adapters_max_rank(&b->config), 4);
+    assert_int_equal(bt_adapters_open(&b->w, &b->s), BT_OK);
+    assert_int_equal(
+        bt_adapter_open(dir, b->s.gguf, why, sizeof(why), &adapter), BT_OK);
+    msg.adapter = adapter->digest;
+    bt_test_expect_log_lines(3);
+    assert_int_equal(order(b, (bt_hash128_t){1, 2}, dir), 0); /* others */
+    assert_int_equal(order(b, adapter->digest, "/etc"), 0);
+    b->config.lora_memory_bytes = 100;
+    assert_int_equal(order(b, adapter->digest, dir), 0);
+    b->config.lora_memory_bytes = 4096 + 2048;
+    assert_int_equal(order(b, adapter->digest, dir), 1);
+    assert_int_equal(order(b, adapter->digest, dir), 1); /* again */
+    at = bt_adapters_find(&b->w, adapter->digest);
+    at->n_jobs = 1;
+    bt_adapters_on_order(&b->w, NULL, &msg);
+    bt_adapters_step(&b->w);
+    assert_int_equal(b->w.adapters.n, 1); /* a job has it */
+    at->n_jobs = 0;
+    bt_adapters_step(&b->w);
+    assert_int_equal(b->w.adapters.n, 0);
+    assert_int_equal(b->w.adapters.bytes, 0);
+    assert_int_equal(order(b, adapter->digest, dir), 1);
+    bt_adapters_router_gone(&b->w, NULL);
+    bt_adapters_step(&b->w);
+    assert_int_equal(b->w.adapters.n, 0);
+    bt_adapter_free(adapter);
+    close_bench(b);
+    bt_hf_folder_remove(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(adapter_is_found_by_its_digest),
+        BT_TEST(adapter_is_loaded_on_order_and_dropped_when_unused),
         BT_TEST(adapter_of_too_large_a_rank_ends_the_start),
     };
 

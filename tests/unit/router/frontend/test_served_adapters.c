@@ -93,10 +93,12 @@ static void unknown_adapter_is_an_unknown_model(void **state)
          "{\"model\":\"other\",\"prompt\":\"Hi\",\"max_tokens\":3}");
     assert_int_equal(other.status, 404);
     has(&other, "model 'other' is not served here; this is 'tiny, sql, chat'");
-    assert_null(bt_served_adapter_find(&w->front.models, NULL, &served));
-    assert_null(bt_served_adapter_find(&w->front.models, "tiny", &served));
+    assert_null(bt_served_adapter_find(&w->front.models, NULL, NULL, &served));
+    assert_null(
+        bt_served_adapter_find(&w->front.models, "tiny", NULL, &served));
     assert_null(served);
-    assert_non_null(bt_served_adapter_find(&w->front.models, "chat", &served));
+    assert_non_null(
+        bt_served_adapter_find(&w->front.models, "chat", NULL, &served));
     assert_ptr_equal(served, w->served);
     stop_with(w);
 }

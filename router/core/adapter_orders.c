@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LoRA adapters that workers load while they run. Each worker is ordered to
+ * load each of them, also when it joins; one that lacks any of those that are
+ * offered to clients gets no request that has an adapter. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "router/core/core_priv.h"
+
+/* What a worker has said of an adapter. */
+typedef struct answer {
+    bt_list_t link;
+    uint64_t instance;
+    bt_status_t status;
+    char text[BT_WIRE_MAX_TEXT];
+} answer_t;
+
+typedef struct adapter {
+    bt_list_t link;
+    bt_msg_adapter_t order;
+    bool is_offered;
+    bt_list_t answers;
+} adapter_t;
+
+static adapter_t *find(const bt_core_t *core, bt_hash128_t digest)
+{
+    BT_LIST_FOR_EACH_ENTRY(adapter_t, at, &core->adapters, link) {
+        if (bt_hash128_equal(at->order.adapter, digest)) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+static answer_t *answer_of(const adapter_t *at, const bt_instance_t *worker)
+{
+    BT_LIST_FOR_EACH_ENTRY(answer_t, answer, &at->answers, link) {
+        if (answer->instance == worker->hello.instance) {
+            return answer;
+        }
+    }
+    return NULL;
+}
+
+static void free_answers(adapter_t *at)
+{
+    while (!bt_list_empty(&at->answers)) {
+        answer_t *const answer =
+            BT_CONTAINER_OF(at->answers.next, answer_t, link);
+
+        bt_list_remove(&answer->link);
+        bt_free(answer);
+    }
+}
+
+static void order(const bt_core_t *core, bt_instance_t *worker,
+                  const adapter_t *at, uint32_t loads)
+{
+    bt_msg_t msg = {.type = BT_MSG_ADAPTER, .u.adapter = at->order};
+
+    if (((worker->hello.flags & BT_HELLO_ADAPTER_UPDATES) == 0) ||
+        bt_instance_is_asleep(worker)) {
+        return;
+    }
+    msg.u.adapter.loads = loads;
+    core->ops.send(core->ops.send_ctx, worker, &msg);
+}
+
+static void settle(const bt_core_t *core, bt_instance_t *worker)
+{
+    bool lacks = false;
+
+    BT_LIST_FOR_EACH_ENTRY(const adapter_t, at, &core->adapters, link) {
+        const answer_t *const answer = answer_of(at, worker);
+
+        lacks = lacks || (at->is_offered &&
+                          ((answer == NULL) || (answer->status != BT_OK)));
+    }
+    bt_table_lacks_adapters(worker, lacks);
+}
+
+bt_status_t bt_core_adapter_load(bt_core_t *core, bt_hash128_t digest,
+                                 const char *name, const char *path)
+{
+    adapter_t *at = find(core, digest);
+
+    if (at == NULL) {
+        at = bt_calloc(1, sizeof(*at));
+        if (at == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        at->order.adapter = digest;
+        snprintf(at->order.name, sizeof(at->order.name), "%s", name);
+        snprintf(at->order.path, sizeof(at->order.path), "%s", path);
+        bt_list_init(&at->answers);
+        bt_list_push_back(&core->adapters, &at->link);
+    }
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
+        const answer_t *const answer = answer_of(at, worker);
+
+        if ((answer == NULL) || (answer->status != BT_OK)) {
+            order(core, worker, at, 1);
+        }
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_core_adapter_look(const bt_core_t *core, bt_hash128_t digest,
+                                 char *why, size_t why_bytes)
+{
+    const adapter_t *const at = find(core, digest);
+    uint32_t n = 0;
+    bool waits = false;
+
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &core->table.workers,
+                           link) {
+        const answer_t *const answer = answer_of(at, worker);
+
+        if (bt_instance_is_asleep(worker)) {
+            continue;
+        }
+        if ((worker->hello.flags & BT_HELLO_ADAPTER_UPDATES) == 0) {
+            snprintf(why, why_bytes,
+                     "worker %s loads no adapters: it was started without "
+                     "--lora-dir, or is of an older version",
+                     worker->hello.name);
+            return BT_ERR_UNSUPPORTED;
+        }
+        if ((answer != NULL) && (answer->status != BT_OK)) {
+            snprintf(why, why_bytes, "worker %s: %s", worker->hello.name,
+                     answer->text);
+            return answer->status;
+        }
+        waits = waits || (answer == NULL);
+        n++;
+    }
+    if (n == 0) {
+        snprintf(why, why_bytes, "no worker is here that could load it");
+        return BT_ERR_PEER_LOST;
+    }
+    return waits ? BT_ERR_BUSY : BT_OK;
+}
+
+void bt_core_adapter_offer(bt_core_t *core, bt_hash128_t digest)
+{
+    adapter_t *const at = find(core, digest);
+
+    at->is_offered = true;
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
+        settle(core, worker);
+    }
+}
+
+void bt_core_adapter_drop(bt_core_t *core, bt_hash128_t digest)
+{
+    adapter_t *const at = find(core, digest);
+
+    if (at == NULL) {
+        return;
+    }
+    bt_list_remove(&at->link);
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
+        order(core, worker, at, 0);
+        settle(core, worker);
+    }
+    free_answers(at);
+    bt_free(at);
+}
+
+void bt_core_adapters_joined(const bt_core_t *core, bt_instance_t *worker)
+{
+    BT_LIST_FOR_EACH_ENTRY(const adapter_t, at, &core->adapters, link) {
+        order(core, worker, at, 1);
+    }
+    settle(core, worker);
+}
+
+void bt_core_adapters_left(const bt_core_t *core, const bt_instance_t *worker)
+{
+    BT_LIST_FOR_EACH_ENTRY(const adapter_t, at, &core->adapters, link) {
+        answer_t *const answer = answer_of(at, worker);
+
+        if (answer != NULL) {
+            bt_list_remove(&answer->link);
+            bt_free(answer);
+        }
+    }
+}
+
+void bt_core_adapter_ready(bt_core_t *core, bt_instance_t *worker,
+                           const bt_msg_adapter_ready_t *ready)
+{
+    adapter_t *const at = find(core, ready->adapter);
+    answer_t *answer = (at != NULL) ? answer_of(at, worker) : NULL;
+
+    if (at == NULL) {
+        return; /* dropped meanwhile */
+    }
+    if (answer == NULL) {
+        answer = bt_calloc(1, sizeof(*answer));
+        if (answer == NULL) {
+            return; /* as if it had not said anything */
+        }
+        answer->instance = worker->hello.instance;
+        bt_list_push_back(&at->answers, &answer->link);
+    }
+    answer->status = ready->status;
+    memcpy(answer->text, ready->text, sizeof(answer->text));
+    if ((ready->status != BT_OK) && at->is_offered) {
+        BT_LOG_WARN("worker %s gets no requests with adapters: it cannot load "
+                    "%s: %s",
+                    worker->hello.name, at->order.name, ready->text);
+    }
+    settle(core, worker);
+}
+
+void bt_core_adapters_free(bt_core_t *core)
+{
+    while (!bt_list_empty(&core->adapters)) {
+        adapter_t *const at =
+            BT_CONTAINER_OF(core->adapters.next, adapter_t, link);
+
+        bt_list_remove(&at->link);
+        free_answers(at);
+        bt_free(at);
+    }
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Adapters that workers load on order: who is told, and who gets requests that
+ * have one. */
+#include "common/base/status.h"
+#include "tests/unit/router/core/core_fixture.h"
+
+#define FLAGS (BT_HELLO_ADAPTERS | BT_HELLO_ADAPTER_UPDATES)
+
+static const bt_hash128_t sql = {7, 8};
+static char why[256];
+
+/* Orders of an adapter to a worker since the last call. */
+static uint32_t orders_to(world_t *w, const bt_instance_t *to, uint32_t loads)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        n +=
+            ((w->sent[i].to == to) && (w->sent[i].msg.type == BT_MSG_ADAPTER) &&
+             (w->sent[i].msg.u.adapter.loads == loads))
+                ? 1
+                : 0;
+    }
+    return n;
+}
+
+static void says(world_t *w, bt_instance_t *from, bt_status_t status,
+                 const char *text)
+{
+    bt_msg_t msg = {.type = BT_MSG_ADAPTER_READY};
+
+    msg.u.adapter_ready.adapter = sql;
+    msg.u.adapter_ready.status = status;
+    snprintf(msg.u.adapter_ready.text, sizeof(msg.u.adapter_ready.text), "%s",
+             text);
+    assert_int_equal(bt_core_message(w->core, from, &msg, w->now), BT_OK);
+}
+
+static bt_status_t look(const world_t *w)
+{
+    return bt_core_adapter_look(w->core, sql, why, sizeof(why));
+}
+
+static bool is_able(const bt_instance_t *worker)
+{
+    return (worker->sched.roles & BT_SCHED_ADAPTERS) != 0;
+}
+
+static void adapter_is_there_when_all_workers_have_loaded_it(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d, *late;
+
+    (void)state;
+    start(w, 8);
+    p = join_flags(w, "prefill-0", BT_ROLE_PREFILL, FLAGS);
+    d = join_flags(w, "decode-0", BT_ROLE_DECODE, FLAGS);
+    assert_int_equal(bt_core_adapter_load(w->core, sql, "sql", "/l/sql"),
+                     BT_OK);
+    assert_int_equal(orders_to(w, p, 1), 1);
+    assert_int_equal(orders_to(w, d, 1), 1);
+    assert_int_equal(look(w), BT_ERR_BUSY);
+    says(w, p, BT_OK, "");
+    assert_int_equal(look(w), BT_ERR_BUSY);
+    says(w, d, BT_OK, "");
+    assert_int_equal(look(w), BT_OK);
+    bt_core_adapter_offer(w->core, sql);
+    assert_true(is_able(p) && is_able(d));
+    /* One that joins later is told, and waits until it has it. */
+    late = join_flags(w, "decode-1", BT_ROLE_DECODE, FLAGS);
+    assert_int_equal(orders_to(w, late, 1), 1);
+    assert_false(is_able(late));
+    says(w, late, BT_OK, "");
+    assert_true(is_able(late));
+    /* One that cannot load it serves the model alone. */
+    bt_test_expect_log_lines(1);
+    says(w, late, BT_ERR_NO_MEMORY, "it takes 7 KiB");
+    assert_false(is_able(late));
+    bt_core_adapter_drop(w->core, sql);
+    assert_int_equal(orders_to(w, p, 0), 1);
+    assert_true(is_able(late));
+    says(w, late, BT_OK, ""); /* of one that is gone */
+    bt_core_destroy(w->core);
+}
+
+static void worker_that_cannot_load_an_adapter_is_named(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p;
+
+    (void)state;
+    start(w, 8);
+    assert_int_equal(bt_core_adapter_load(w->core, sql, "sql", "/l/sql"),
+                     BT_OK);
+    assert_int_equal(look(w), BT_ERR_PEER_LOST);
+    p = join_flags(w, "prefill-0", BT_ROLE_PREFILL, FLAGS);
+    says(w, p, BT_ERR_MISMATCH, "another model");
+    assert_int_equal(look(w), BT_ERR_MISMATCH);
+    assert_string_equal(why, "worker prefill-0: another model");
+    says(w, p, BT_OK, "");
+    (void)join_flags(w, "decode-0", BT_ROLE_DECODE, BT_HELLO_ADAPTERS);
+    assert_int_equal(look(w), BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, "worker decode-0 loads no adapters"));
+    bt_core_destroy(w->core);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(adapter_is_there_when_all_workers_have_loaded_it),
+        BT_TEST(worker_that_cannot_load_an_adapter_is_named),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
