@@ -87,6 +87,9 @@ BT_FORMULA float bt_gelu_erf(float x)
     return ((x > 0.0f) ? x : 0.0f) - y * ((t * q) * bt_expf((y * -0.5f) * y));
 }
 
+#define OAI_LIMIT 7.0f
+#define OAI_ALPHA 1.702f
+
 BT_FORMULA float bt_activated(bt_activation_t act, float x)
 {
     switch (act) {
@@ -97,10 +100,24 @@ BT_FORMULA float bt_activated(bt_activation_t act, float x)
     case BT_ACT_RELU2:
         x = (x > 0.0f) ? x : 0.0f;
         return x * x;
+    case BT_ACT_SWIGLU_OAI:
+        x = (x > OAI_LIMIT) ? OAI_LIMIT : x;
+        return x / (1.0f + bt_expf(x * -OAI_ALPHA));
     case BT_ACT_SILU:
     default:
         return x / (1.0f + bt_expf(-x));
     }
+}
+
+/* What an activated gate is multiplied by. */
+BT_FORMULA float bt_gate_factor(bt_activation_t act, float up)
+{
+    if (act == BT_ACT_SWIGLU_OAI) {
+        up = (up > OAI_LIMIT) ? OAI_LIMIT : up;
+        up = (up < -OAI_LIMIT) ? -OAI_LIMIT : up;
+        return up + 1.0f;
+    }
+    return up;
 }
 
 /* The bf16 dot product treats numbers below 2^-126 as zeros. */

@@ -213,6 +213,9 @@ typedef enum bt_activation {
                            tanh, G1 = sqrt(8 / pi), G2 = 0.044715 G1 */
     BT_ACT_GELU_ERF,  /**< x Phi(x), Phi the normal distribution's CDF */
     BT_ACT_RELU2,     /**< max(x, 0)^2 */
+    /** g / (1 + exp(-1.702 g)), g = min(x, 7); gated, it is multiplied by u + 1
+     *  instead of u, with u clamped to -7 .. 7: gpt-oss */
+    BT_ACT_SWIGLU_OAI,
 } bt_activation_t;
 
 /** Attention parameters, equal for all rows of a call. */
@@ -564,8 +567,8 @@ typedef struct bt_kernels_ops {
      *  exp(z_e - max) over the sum of the chosen; normed: w_e / (sum of w +
      *  least); then w_e * scale. Sums over the chosen: additions, ascending,
      *  from 0. A row with a NaN has the weight NaN at each of its experts, so
-     *  that its output is NaN. NULL, like matmul_experts() and combine(): not
-     *  in this back end.
+     *  that its output is NaN. NULL, like matmul_experts(), add_expert_bias(),
+     *  gate_rows() and combine(): not in this back end.
      *  Source: Shazeer et al., "Outrageously Large Neural Networks: The
      *  Sparsely-Gated Mixture-of-Experts Layer"; Jiang et al., "Mixtral of
      *  Experts"; bias and sigmoid: DeepSeek-AI, "DeepSeek-V3 Technical
@@ -583,6 +586,14 @@ typedef struct bt_kernels_ops {
                            uint32_t n_weights, const bt_expert_rows_t *rows,
                            uint32_t n_rows, const float *x, bool by_row,
                            float *out);
+    /** x[s][:] += bias[e][:], e the expert of slot s. x (R k, dim), by slot;
+     *  bias (E, dim). */
+    void (*add_expert_bias)(bt_backend_t *be, const bt_expert_rows_t *rows,
+                            uint32_t n_rows, const float *bias, uint32_t dim,
+                            float *x);
+    /** x[r][:] *= 1 / (1 + exp(-z[r])). x (R, dim), z (R). */
+    void (*gate_rows)(bt_backend_t *be, float *x, const float *z,
+                      uint32_t n_rows, uint32_t dim);
     /** out[r] = sum of w_e * x[slot of e] over the experts e of row r. Leaf p
      *  of 16 has experts floor(p E / 16) .. floor((p + 1) E / 16) - 1,
      *  ascending: acc = fmaf(w_e, x, acc) from 0; then the leaves are added by

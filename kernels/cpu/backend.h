@@ -107,6 +107,8 @@ BT_CPU_OP(cut_columns);
 BT_CPU_OP(argmax);
 BT_CPU_OP(route);
 BT_CPU_OP(matmul_experts);
+BT_CPU_OP(add_expert_bias);
+BT_CPU_OP(gate_rows);
 BT_CPU_OP(combine);
 #undef BT_CPU_OP
 

@@ -367,7 +367,7 @@ static inline void body_activate(bt_activation_t act, const float *x,
     for (uint32_t i = 0; i < n; i++) {
         const float y = bt_activated(act, x[i]);
 
-        out[i] = (up == NULL) ? y : y * up[i];
+        out[i] = (up == NULL) ? y : y * bt_gate_factor(act, up[i]);
     }
 }
 

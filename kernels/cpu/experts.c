@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/formula.h"
 
 /* Most experts that have slots in a slice. */
 #define MAX_PARTS BT_MAX_EXPERTS
@@ -347,6 +348,64 @@ void bt_cpu_matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
     p.n_panels = p.n_out / BT_PANEL * n_weights;
     cpu->ahead = NULL;
     run_product(cpu, &p, rows, n_rows * rows->n_used);
+}
+
+/* ---- between the products ---- */
+
+typedef struct rows_job {
+    const cpu_backend_t *cpu;
+    const bt_expert_rows_t *rows;
+    const float *bias, *z;
+    uint32_t dim;
+    float *x;
+} rows_job_t;
+
+/* Items are slots. */
+static void bias_slots(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const rows_job_t *job = ctx;
+    const size_t dim = job->dim;
+    uint32_t expert = 0;
+
+    (void)thread;
+    for (size_t s = begin; s < end; s++) {
+        while (job->rows->first[expert + 1] <= s) {
+            expert++;
+        }
+        job->cpu->isa->add(job->x + s * dim, job->bias + expert * dim, dim);
+    }
+}
+
+void bt_cpu_add_expert_bias(bt_backend_t *be, const bt_expert_rows_t *rows,
+                            uint32_t n_rows, const float *bias, uint32_t dim,
+                            float *x)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    rows_job_t job = {
+        .cpu = cpu, .rows = rows, .bias = bias, .dim = dim, .x = x};
+
+    bt_cpu_run(cpu, n_rows * rows->n_used, dim, BT_CPU_MIN_ELEMS * 2,
+               bias_slots, &job);
+}
+
+static void gate(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const rows_job_t *job = ctx;
+
+    (void)thread;
+    for (size_t r = begin; r < end; r++) {
+        job->cpu->isa->scale(job->x + r * job->dim,
+                             1.0f / (1.0f + bt_expf(-job->z[r])), job->dim);
+    }
+}
+
+void bt_cpu_gate_rows(bt_backend_t *be, float *x, const float *z,
+                      uint32_t n_rows, uint32_t dim)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    rows_job_t job = {.cpu = cpu, .z = z, .dim = dim, .x = x};
+
+    bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS * 2, gate, &job);
 }
 
 /* ---- sums ---- */

@@ -132,10 +132,23 @@ static inline vec_t vec_activated(bt_activation_t act, vec_t x)
     case BT_ACT_RELU2:
         x = vec_max(x, vec_zero());
         return vec_mul(x, x);
+    case BT_ACT_SWIGLU_OAI:
+        x = vec_min(vec_all(OAI_LIMIT), x);
+        return vec_sigmoid_of(x, vec_mul(x, vec_all(OAI_ALPHA)));
     case BT_ACT_SILU:
     default:
         return vec_sigmoid_of(x, x);
     }
+}
+
+/* bt_gate_factor() */
+static inline vec_t vec_gate_factor(bt_activation_t act, vec_t up)
+{
+    if (act == BT_ACT_SWIGLU_OAI) {
+        up = vec_max(vec_all(-OAI_LIMIT), vec_min(vec_all(OAI_LIMIT), up));
+        return vec_add(up, vec_all(1.0f));
+    }
+    return up;
 }
 
 SPECIALIZE void activate_by(bt_activation_t act, const float *x,
@@ -146,7 +159,10 @@ SPECIALIZE void activate_by(bt_activation_t act, const float *x,
     for (; i + VEC <= n; i += VEC) {
         const vec_t y = vec_activated(act, vec_loadu(x + i));
 
-        vec_storeu(out + i, (up == NULL) ? y : vec_mul(y, vec_loadu(up + i)));
+        vec_storeu(out + i,
+                   (up == NULL)
+                       ? y
+                       : vec_mul(y, vec_gate_factor(act, vec_loadu(up + i))));
     }
     body_activate(act, x + i, (up == NULL) ? NULL : up + i, n - i, out + i);
 }

@@ -61,6 +61,12 @@ static inline vec_t vec_max(vec_t a, vec_t b)
     return VEC_OP(max_ps)(a, b);
 }
 
+/** Returns the smaller of a and b, b where either is a NaN. */
+static inline vec_t vec_min(vec_t a, vec_t b)
+{
+    return VEC_OP(min_ps)(a, b);
+}
+
 static inline vec_t vec_abs(vec_t v)
 {
     return VEC_OP(andnot_ps)(vec_all(-0.0f), v);

@@ -219,7 +219,7 @@ __global__ void activate_kernel(bt_activation_t act, bool gated, const float *x,
         float y = bt_activated(act, bt_load(x + at));
 
         if (gated) {
-            y = __fmul_rn(y, bt_load(x + at + dim));
+            y = __fmul_rn(y, bt_gate_factor(act, bt_load(x + at + dim)));
         }
         bt_store(out + i, y);
     }

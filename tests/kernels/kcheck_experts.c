@@ -426,6 +426,69 @@ static void check_combine(uint32_t n_experts, uint32_t n_used, uint32_t n_rows,
     free_tables(&tables);
 }
 
+/* Each slot's bias is its expert's; each row's gate is its own. */
+static void check_between(uint32_t n_experts, uint32_t n_used, uint32_t n_rows,
+                          uint32_t dim)
+{
+    const bt_routing_t routing = {
+        .n_experts = n_experts, .n_used = n_used, .scale = 1.0f};
+    bt_backend_t *const ref = kc_backends[0].be;
+    tables_t tables = make_tables(n_experts, n_used, n_rows);
+    const size_t n = (size_t)n_rows * n_used * dim;
+    float *z = kc_alloc((size_t)n_rows * n_experts);
+    float *bias = kc_alloc((size_t)n_experts * dim);
+    float *x = kc_alloc(n);
+    float *want = kc_alloc(n);
+    float *gated = kc_alloc(n);
+    float *got = kc_alloc(n);
+
+    kc_fill(z, kc_size(z), false);
+    kc_fill(bias, kc_size(bias), true);
+    kc_fill(x, n, true);
+    ref->ops->route(ref, &routing, z, n_rows, &tables.t);
+    memcpy(want, x, n * sizeof(*x));
+    for (uint32_t e = 0; e < n_experts; e++) {
+        for (size_t s = tables.t.first[e]; s < tables.t.first[e + 1]; s++) {
+            for (size_t i = 0; i < dim; i++) {
+                want[s * dim + i] += bias[e * dim + i];
+            }
+        }
+    }
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        const kc_backend_t *b = &kc_backends[i];
+
+        if (kc_skips(b, b->be->ops->add_expert_bias != NULL, true,
+                     "add_expert_bias")) {
+            continue;
+        }
+        memcpy(got, x, n * sizeof(*x));
+        b->be->ops->add_expert_bias(b->be, &tables.t, n_rows, bias, dim, got);
+        kc_expect_equal(want, got, n, "add_expert_bias", b->name);
+        memcpy(got, x, n * sizeof(*x));
+        b->be->ops->gate_rows(b->be, got, z, n_rows, dim);
+        if (i == 0) {
+            memcpy(gated, got, n * sizeof(*x));
+        }
+        kc_expect_equal(gated, got, n, "gate_rows", b->name);
+    }
+    kc_fill(x, n, false);
+    memcpy(got, x, n * sizeof(*x));
+    ref->ops->gate_rows(ref, got, z, n_rows, dim);
+    for (size_t i = 0; i < (size_t)n_rows * dim; i++) {
+        const double y = (double)x[i] / (1.0 + exp(-(double)z[i / dim]));
+
+        kc_expect(fabs(y - (double)got[i]) <= 4e-7 * fabs(y),
+                  "a gated value is %g, not %g", (double)got[i], y);
+    }
+    kc_free(z);
+    kc_free(bias);
+    kc_free(x);
+    kc_free(want);
+    kc_free(gated);
+    kc_free(got);
+    free_tables(&tables);
+}
+
 void kc_test_experts(void)
 {
     static const struct {
@@ -451,6 +514,8 @@ void kc_test_experts(void)
                       1 + kc_below(70), i % 3 == 2);
     }
     check_combine(128, 8, 3, 2048, false);
+    check_between(32, 4, 19, 67);
+    check_between(5, 2, 40, 576);
     for (size_t t = 0; t < KC_N_TYPES; t++) {
         for (size_t r = 0; r < BT_ARRAY_LEN(rows); r++) {
             check_product(&kc_types[t], rows[r], r % 4 == 3);

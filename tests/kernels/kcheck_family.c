@@ -129,6 +129,9 @@ static double activation(bt_activation_t act, double x)
         return 0.5 * x * erfc(-x / sqrt(2.0));
     case BT_ACT_RELU2:
         return (x > 0) ? x * x : 0.0;
+    case BT_ACT_SWIGLU_OAI:
+        x = (x > 7.0) ? 7.0 : x;
+        return x / (1.0 + exp(-1.702 * x));
     }
     return NAN;
 }
@@ -160,9 +163,14 @@ static void check_activate(bt_activation_t act, bool gated, uint32_t dim,
     for (size_t r = 0; !extreme && (r < n_rows); r++) {
         for (uint32_t i = 0; i < dim; i++) {
             const double gate = (double)x[r * row + i];
-            const double up = gated ? (double)x[r * row + dim + i] : 1.0;
-            const double y = activation(act, gate) * up;
+            double up = gated ? (double)x[r * row + dim + i] : 1.0;
             const double out = (double)want[r * dim + i];
+            double y;
+
+            if (gated && (act == BT_ACT_SWIGLU_OAI)) {
+                up = fmin(fmax(up, -7.0), 7.0) + 1.0;
+            }
+            y = activation(act, gate) * up;
 
             kc_expect(near(y, out, 4e-7 * (fabs(y) + fabs(gate * up)) + 1e-30),
                       "activation %d of %g (* %g) is %g, not %g", (int)act,
@@ -411,7 +419,7 @@ void kc_test_family(void)
             check_layer_norm(dims[d], rows[r], extreme);
             check_head_norm(dims[d], rows[r]);
             check_bias(dims[d], rows[r]);
-            for (uint32_t act = 0; act <= BT_ACT_RELU2; act++) {
+            for (uint32_t act = 0; act <= BT_ACT_SWIGLU_OAI; act++) {
                 check_activate((bt_activation_t)act, r % 2 == d % 2, dims[d],
                                rows[r], extreme);
             }

@@ -578,6 +578,23 @@ static void matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
                                     floats(be, out));
 }
 
+static void add_expert_bias(bt_backend_t *be, const bt_expert_rows_t *rows,
+                            uint32_t n_rows, const float *bias, uint32_t dim,
+                            float *x)
+{
+    const bt_expert_rows_t real = reached(be, rows);
+
+    cpu_of(be)->ops->add_expert_bias(cpu_of(be), &real, n_rows,
+                                     floats(be, bias), dim, floats(be, x));
+}
+
+static void gate_rows(bt_backend_t *be, float *x, const float *z,
+                      uint32_t n_rows, uint32_t dim)
+{
+    cpu_of(be)->ops->gate_rows(cpu_of(be), floats(be, x), floats(be, z), n_rows,
+                               dim);
+}
+
 static void combine(bt_backend_t *be, const bt_expert_rows_t *rows,
                     uint32_t n_rows, const float *x, uint32_t dim, float *out)
 {
@@ -735,6 +752,8 @@ static const bt_kernels_ops_t trap_ops = {
     .attention = attention,
     .route = route,
     .matmul_experts = matmul_experts,
+    .add_expert_bias = add_expert_bias,
+    .gate_rows = gate_rows,
     .combine = combine,
     .activate = activate,
     .add_bias = add_bias,
