@@ -37,7 +37,11 @@
     X(baichuan) \
     X(mistral3) \
     X(qwen3moe) \
-    X(olmoe)
+    X(olmoe) \
+    X(qwen2moe) \
+    X(glm4moe) \
+    X(granitemoe) \
+    X(gpt-oss)
 /* clang-format on */
 
 /**

@@ -451,30 +451,35 @@ void bt_loader_first_rows(bt_loader_t *loader, const char *name, uint32_t n_out,
     }
 }
 
+/* Returns a tensor's n values, which the caller frees.
+ * @return NULL: the loader has failed */
+static float *values_of(bt_loader_t *loader, const char *name,
+                        const bt_gguf_tensor_t *t, size_t n)
+{
+    void *scratch = NULL;
+    const void *const data = get_all(loader, name, t, &scratch);
+    float *const values = (data != NULL) ? bt_calloc(n, sizeof(*values)) : NULL;
+
+    if (values == NULL) {
+        bt_loader_fail(loader, BT_ERR_NO_MEMORY, "out of memory for tensor %s",
+                       name);
+    } else {
+        check(loader, name,
+              bt_dequantize((bt_ktype_t)t->type, data, n, values));
+    }
+    bt_free(scratch);
+    return values;
+}
+
 void bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
                       float **values_p)
 {
     const bt_gguf_tensor_t *const t = find(loader, name, n, 0, false);
-    const void *data;
-    void *scratch = NULL;
-    float *values = NULL;
+    float *const values = (t == NULL) ? NULL : values_of(loader, name, t, n);
 
-    if (t == NULL) {
-        return;
+    if (values != NULL) {
+        *values_p = values;
     }
-    data = get_all(loader, name, t, &scratch);
-    if (data != NULL) {
-        values = bt_calloc(n, sizeof(*values));
-    }
-    if (values == NULL) {
-        bt_loader_fail(loader, BT_ERR_NO_MEMORY, "out of memory for tensor %s",
-                       name);
-        bt_free(scratch);
-        return;
-    }
-    check(loader, name, bt_dequantize((bt_ktype_t)t->type, data, n, values));
-    bt_free(scratch);
-    *values_p = values;
 }
 
 /* Reads whole numbers that are ids below n_ids, each at most once. */
@@ -577,6 +582,23 @@ void bt_loader_vector_part(bt_loader_t *loader, const char *name, uint32_t n,
     if (values != NULL) {
         memmove(values, values + part.first, part.n * sizeof(*values));
         bt_loader_table(loader, name, values, part.n, ptr_p);
+    }
+}
+
+void bt_loader_rows(bt_loader_t *loader, const char *name, uint32_t n_rows,
+                    uint32_t n, float **ptr_p)
+{
+    const bt_gguf_tensor_t *const t = find(loader, name, n, n_rows, false);
+    const size_t total = (size_t)n_rows * n;
+    float *values = NULL;
+
+    if ((t == NULL) || loader->dry) {
+        bt_loader_buffer(loader, 1, total, ptr_p);
+        return;
+    }
+    values = values_of(loader, name, t, total);
+    if (values != NULL) {
+        bt_loader_table(loader, name, values, total, ptr_p);
     }
 }
 

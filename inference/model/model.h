@@ -91,6 +91,8 @@ typedef struct bt_expert_hparams {
     uint32_t n;      /**< experts of a layer; 0: no layer has any */
     uint32_t n_used; /**< experts of a row */
     uint32_t dim;    /**< width of an expert's feed-forward */
+    /** width of the shared expert, which all rows go through; 0: none */
+    uint32_t shared_dim;
     bt_gating_t gating;
     bool normed;      /**< weights are divided by their sum */
     float scale;      /**< factor on weights */

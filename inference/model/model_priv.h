@@ -105,6 +105,10 @@ void bt_loader_table(bt_loader_t *loader, const char *what, float *values,
 /** Loads a vector of n values, of any type, as f32 to back-end memory. */
 void bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
                       float **ptr_p);
+/** Loads n_rows vectors of n values each, of any type, as f32 to back-end
+ *  memory. */
+void bt_loader_rows(bt_loader_t *loader, const char *name, uint32_t n_rows,
+                    uint32_t n, float **ptr_p);
 /** Loads some of a vector of n values, as f32 to back-end memory. */
 void bt_loader_vector_part(bt_loader_t *loader, const char *name, uint32_t n,
                            bt_share_t part, float **ptr_p);

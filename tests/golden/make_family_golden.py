@@ -93,6 +93,18 @@ CASES = {
                        "--experts-used", "3", "--expert-ffn", "64", "--dense-layers", "1", "--tied", "--up-type", "BF16"],
     "olmoe": ["--architecture", "olmoe", "--seed", "873", "--kv-heads", "4", "--experts", "16", "--experts-used", "5",
               "--ffn", "32", "--gate-up", "--router-type", "BF16"],
+    "qwen2moe": ["--architecture", "qwen2moe", "--seed", "76", "--experts", "12", "--experts-used", "3", "--expert-ffn",
+                 "32", "--shared-ffn", "96"],
+    "granitemoe": ["--architecture", "granitemoe", "--seed", "77", "--experts", "8", "--experts-used", "3", "--ffn", "64",
+                   "--tied", "--attn-scale", "0.3", "--key", "embedding_scale=f:3", "--key", "residual_scale=f:0.4",
+                   "--key", "logit_scale=f:2.5"],
+    "glm4moe": ["--architecture", "glm4moe", "--seed", "1378", "--layers", "3", "--head-dim", "24", "--rope-dims", "12",
+                "--experts", "16", "--experts-used", "4", "--expert-ffn", "32", "--shared-ffn", "64", "--dense-layers", "1",
+                "--key", "expert_gating_func=u:2", "--key", "expert_weights_norm=b:true",
+                "--key", "expert_weights_scale=f:1.5"],
+    "gpt_oss": ["--architecture", "gpt-oss", "--seed", "79", "--experts", "8", "--experts-used", "3", "--ffn", "64",
+                "--window", "11", "--sinks", "--context", "256", "--key", "rope.scaling.type=s:yarn",
+                "--key", "rope.scaling.factor=f:4", "--key", "rope.scaling.original_context_length=u:64"],
     "mixtral_q4_k": ["--architecture", "llama", "--seed", "475", "--dim", "256", "--heads", "8", "--ffn", "256",
                      "--experts", "8", "--experts-used", "2", "--type", "Q4_K", "--mixed-type", "Q6_K",
                      "--embedding-type", "Q8_0"],
@@ -105,8 +117,9 @@ CASES = {
 # What a family differs in, as its authors' papers and transformers have it.
 LAYER_NORM = {"gpt2", "gptneox", "falcon", "starcoder2", "cohere2", "bloom", "mpt", "olmo"}
 PLAIN = {"gpt2", "gptneox", "falcon", "starcoder2", "bloom", "mpt"}
-PAIRS_APART = {"qwen2", "qwen3", "qwen3moe", "olmoe", "gemma", "gemma2", "gemma3", "phi3", "olmo2", "gptneox", "falcon", "starcoder2"}
-WINDOW_PERIOD = {"gemma2": 2, "gemma3": 6, "cohere2": 4, "olmo2": 4}
+PAIRS_APART = {"qwen2", "qwen3", "qwen3moe", "olmoe", "qwen2moe", "glm4moe", "gpt-oss", "gemma", "gemma2", "gemma3", "phi3", "olmo2", "gptneox", "falcon", "starcoder2"}
+FFN_NORM_BEHIND = {"glm4moe", "gpt-oss"}  # it is called post_attention_norm
+WINDOW_PERIOD = {"gpt-oss": 2, "gemma2": 2, "gemma3": 6, "cohere2": 4, "olmo2": 4}
 
 
 def erf(x):
@@ -116,13 +129,14 @@ def erf(x):
 ACTS = {
     "silu": lambda x: x / (1.0 + np.exp(-x)),
     "tanh": lambda x: 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x ** 3))),
+    "oai": lambda x: np.minimum(x, 7) / (1.0 + np.exp(-1.702 * np.minimum(x, 7))),
     "erf": lambda x: 0.5 * x * (1.0 + erf(x / math.sqrt(2.0))),
 }
 
 
 def activation_of(arch):
     return "tanh" if arch in ("gemma", "gemma2", "gemma3", "gpt2", "starcoder2", "bloom") else \
-        "erf" if arch in ("gptneox", "falcon", "mpt") else "silu"
+        "erf" if arch in ("gptneox", "falcon", "mpt") else "oai" if arch == "gpt-oss" else "silu"
 
 
 def rope(x, freq, magnitude, apart):
@@ -256,40 +270,58 @@ class Model:
         scale = self.key("attention.scale", 1 / math.sqrt(self.head_dim))
         window = self.window if self.windowed(layer) else 0
         cap = self.key("attn_logit_softcapping", 0)
-        return self.attend(q, k, v, scale, window, cap)
+        return self.attend(q, k, v, scale, window, cap, self.w.get(at + "attn_sinks.weight"))
 
-    def attend(self, q, k, v, scale, window, cap):
+    def attend(self, q, k, v, scale, window, cap, sinks=None):
         if self.exact:
-            return exact_attention(q, k, v, scale, window, cap, self.slopes())
-        return attention(q, self.stored(k), self.stored(v), scale, window, cap, None, self.slopes())
+            return exact_attention(q, k, v, scale, window, cap, self.slopes(), sinks)
+        return attention(q, self.stored(k), self.stored(v), scale, window, cap, sinks, self.slopes())
 
-    def route(self, z):
+    def route(self, z, layer):
         """Scores to a weight for each expert, 0 where it is not chosen. The gaps between the last that is and the first
         that is not are such that no rounding changes the choice."""
         k = self.key("expert_used_count")
-        g = np.exp(z - z.max(axis=1, keepdims=True))
-        g = g / g.sum(axis=1, keepdims=True)
-        ranks = np.argsort(-g, axis=1, kind="stable")
+        if self.key("expert_gating_func") == 2:
+            g = 1.0 / (1.0 + np.exp(-z))
+            z = g + self.w[f"blk.{layer}.exp_probs_b.bias"]
+        else:
+            g = np.exp(z - z.max(axis=1, keepdims=True))
+            g = g / g.sum(axis=1, keepdims=True)
+        ranks = np.argsort(-z, axis=1, kind="stable")
         sorted_z = np.sort(z, axis=1)[:, ::-1]
         if k < z.shape[1]:
             self.margin = min(self.margin, (sorted_z[:, k - 1] - sorted_z[:, k]).min())
         chosen = np.zeros_like(g)
         np.put_along_axis(chosen, ranks[:, :k], 1.0, axis=1)
         w = g * chosen
-        return w if self.arch == "olmoe" else w / w.sum(axis=1, keepdims=True)
+        if self.arch not in ("olmoe", "qwen2moe"):
+            w = w / w.sum(axis=1, keepdims=True)
+        return w * self.key("expert_weights_scale", 1.0)
 
     def experts(self, x, layer):
         """Each expert is computed for all rows, which is slow and plain."""
         at, act = f"blk.{layer}.", ACTS[activation_of(self.arch)]
-        weights = self.route(x @ self.w[at + "ffn_gate_inp.weight"].T)
+        weights = self.route(x @ self.w[at + "ffn_gate_inp.weight"].T + self.w.get(at + "ffn_gate_inp.bias", 0.0), layer)
         out = np.zeros_like(x)
         for e in range(weights.shape[1]):
             if at + "ffn_gate_up_exps.weight" in self.w:
                 gate, up = np.split(self.times(x, at + "ffn_gate_up_exps.weight", e), 2, axis=1)
             else:
-                gate, up = (self.times(x, at + f"ffn_{name}_exps.weight", e) for name in ("gate", "up"))
-            out += weights[:, e:e + 1] * self.times(act(gate) * up, at + "ffn_down_exps.weight", e)
+                gate, up = (self.of_expert(x, at + f"ffn_{name}_exps", e) for name in ("gate", "up"))
+            if self.arch == "gpt-oss":
+                up = np.clip(up, -7, 7) + 1
+            out += weights[:, e:e + 1] * self.of_expert(act(gate) * up, at + "ffn_down_exps", e)
+        if at + "ffn_up_shexp.weight" in self.w:
+            shared = act(self.linear(x, at + "ffn_gate_shexp")) * self.linear(x, at + "ffn_up_shexp")
+            shared = self.linear(shared, at + "ffn_down_shexp")
+            if at + "ffn_gate_inp_shexp.weight" in self.w:
+                shared = shared / (1.0 + np.exp(-(x @ self.w[at + "ffn_gate_inp_shexp.weight"])))[:, None]
+            out += shared
         return out
+
+    def of_expert(self, x, name, expert):
+        bias = self.w.get(name + ".bias")
+        return self.times(x, name + ".weight", expert) + (0.0 if bias is None else bias[expert])
 
     def feed_forward(self, x, layer):
         at = f"blk.{layer}."
@@ -313,14 +345,17 @@ class Model:
         read = self.norm(x, at + "attn_norm_2") if second else normed
         if self.arch == "olmo2":
             read = x
-        a = self.norm(self.linear(self.heads(read, layer), at + "attn_output"), at + "post_attention_norm")
+        a = self.linear(self.heads(read, layer), at + "attn_output")
+        if self.arch not in FFN_NORM_BEHIND:
+            a = self.norm(a, at + "post_attention_norm")
         scale = self.key("residual_scale", 1.0)
         if self.arch in ("falcon", "cohere2") and self.key("use_parallel_residual", True):
             return x + a + self.feed_forward(normed, layer)
         if self.key("use_parallel_residual", self.arch == "gptneox"):
             return x + a + self.feed_forward(self.norm(x, at + "ffn_norm"), layer)
         x = x + scale * a
-        f = self.feed_forward(self.norm(x, at + "ffn_norm"), layer)
+        before = "post_attention_norm" if self.arch in FFN_NORM_BEHIND else "ffn_norm"
+        f = self.feed_forward(self.norm(x, at + before), layer)
         return x + scale * self.norm(f, at + "post_ffw_norm")
 
     def embed(self, tokens):
@@ -343,11 +378,11 @@ class Model:
         x = self.norm(x, "output_norm")
         logits = self.times(x, "output.weight" if "output.weight" in self.w else "token_embd.weight")
         scale, cap = self.key("logit_scale", 1.0), self.key("final_logit_softcapping", 0)
-        logits = logits / scale if self.arch == "granite" else logits * scale
+        logits = logits / scale if self.arch in ("granite", "granitemoe") else logits * scale
         return cap * np.tanh(logits / cap) if cap else logits
 
 
-def exact_attention(q, k, v, scale, window, cap, slopes):
+def exact_attention(q, k, v, scale, window, cap, slopes, sinks=None):
     n, n_heads, _ = q.shape
     apart = np.arange(n)[:, None] - np.arange(n)[None, :]
     seen = (apart >= 0) & ((window == 0) | (apart < window))
@@ -357,8 +392,10 @@ def exact_attention(q, k, v, scale, window, cap, slopes):
         scores = q[:, h] @ k[:, g].T * scale
         scores = cap * np.tanh(scores / cap) if cap else scores
         scores = np.where(seen, scores if slopes is None else scores - slopes[h] * apart, -np.inf)
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        out[:, h] = weights / weights.sum(axis=1, keepdims=True) @ v[:, g]
+        most = scores.max(axis=1, keepdims=True)
+        weights = np.exp(scores - most)
+        total = weights.sum(axis=1, keepdims=True) + (0.0 if sinks is None else np.exp(sinks[h] - most))
+        out[:, h] = weights / total @ v[:, g]
     return out.reshape(n, -1)
 
 
@@ -394,6 +431,25 @@ def hf_config(m):
         experts = dict(num_experts_per_tok=m.key("expert_used_count"), experts_implementation="eager")
         if a == "llama":
             return transformers.MixtralConfig(**common, **experts, num_local_experts=m.key("expert_count"))
+        if a == "granitemoe":
+            return transformers.GraniteMoeConfig(**common, **experts, num_local_experts=m.key("expert_count"),
+                                                 attention_multiplier=m.key("attention.scale"),
+                                                 embedding_multiplier=m.key("embedding_scale"),
+                                                 residual_multiplier=m.key("residual_scale"),
+                                                 logits_scaling=m.key("logit_scale"))
+        if a == "qwen2moe":
+            return transformers.Qwen2MoeConfig(**common, **experts, num_experts=m.key("expert_count"),
+                                               moe_intermediate_size=dim, norm_topk_prob=False,
+                                               shared_expert_intermediate_size=m.key("expert_shared_feed_forward_length"))
+        if a == "glm4moe":
+            return transformers.Glm4MoeConfig(**common, **experts, n_routed_experts=m.key("expert_count"), n_group=1,
+                                              topk_group=1, moe_intermediate_size=dim, use_qk_norm=True,
+                                              n_shared_experts=m.key("expert_shared_feed_forward_length") // dim,
+                                              first_k_dense_replace=m.key("leading_dense_block_count"),
+                                              routed_scaling_factor=m.key("expert_weights_scale"), attention_bias=True)
+        if a == "gpt-oss":
+            turns["truncate"] = True  # as llama.cpp has it: a file says nothing of it
+            return transformers.GptOssConfig(**common, **experts, **windows, num_local_experts=m.key("expert_count"))
         if a == "olmoe":
             return transformers.OlmoeConfig(**common, **experts, num_experts=m.key("expert_count"))
         dense = list(range(m.key("leading_dense_block_count", 0)))
@@ -481,7 +537,7 @@ def hf_tensor(m, gguf_name, hf_name):
     w, a = m.w[gguf_name], m.arch
     # Of these families the converter permutes; of Cohere 2 it does not, since transformers too
     # has its pairs side by side.
-    if a in ("llama", "internlm2", "granite", "smollm3", "olmo", "baichuan", "mistral3"):
+    if a in ("llama", "internlm2", "granite", "granitemoe", "smollm3", "olmo", "baichuan", "mistral3"):
         if ".attn_q." in gguf_name:
             return unpermute(w, m.n_heads)
         if ".attn_k." in gguf_name:
@@ -500,11 +556,32 @@ def hf_tensor(m, gguf_name, hf_name):
 
 def expert_parts(name):
     """Tensors of a file, as far as it has them, of what transformers has as one for all experts."""
-    found = re.fullmatch(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up|down)_proj", name)
+    found = re.fullmatch(r"model\.layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(gate_up|down)_proj(_bias)?", name)
     if found is None:
         return []
     parts = ("down",) if found[2] == "down" else ("gate_up", "gate", "up")
-    return [f"blk.{found[1]}.ffn_{part}_exps.weight" for part in parts]
+    return [f"blk.{found[1]}.ffn_{part}_exps.{'bias' if found[3] else 'weight'}" for part in parts]
+
+
+def joined(m, parts):
+    """gpt-oss has rows of gate and up in turns, and matrices transposed."""
+    if m.arch == "gpt-oss":
+        w = parts[0] if len(parts) == 1 else np.stack(parts, axis=2).reshape(parts[0].shape[0], -1, *parts[0].shape[2:])
+        return np.ascontiguousarray(w.swapaxes(1, 2)) if w.ndim == 3 else w
+    return np.concatenate(parts, axis=1)
+
+
+OTHER_NAMES = {  # that the gguf package does not map
+    r"block_sparse_moe\.router\.weight": "ffn_gate_inp.weight",
+    r"mlp\.gate\.e_score_correction_bias": "exp_probs_b.bias",
+    r"self_attn\.sinks": "attn_sinks.weight",
+}
+
+
+def other_name(name):
+    found = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", name)
+    return next((f"blk.{found[1]}.{ours}" for theirs, ours in OTHER_NAMES.items()
+                 if found and re.fullmatch(theirs, found[2])), None)
 
 
 def transformers_logits(m, tokens):
@@ -523,8 +600,8 @@ def transformers_logits(m, tokens):
         if name.endswith((".attn.bias", "masked_bias", "inv_freq")):
             continue
         short = name.removeprefix("transformer.") if named == "bloom" else name
-        ours = names.get_name(short, try_suffixes=(".weight", ".bias"))
-        if m.arch in ("internlm2", "qwen3moe") and ours is None:
+        ours = other_name(name) or names.get_name(short, try_suffixes=(".weight", ".bias"))
+        if m.arch in ("internlm2", "qwen3moe", "glm4moe") and ours is None:
             ours = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, m.n_layers).get_name(
                 name, try_suffixes=(".weight", ".bias"))
         if name == "lm_head.weight":
@@ -537,12 +614,14 @@ def transformers_logits(m, tokens):
         parts = expert_parts(name)
         if parts:
             used.update(part for part in parts if part in m.w)
-            w = torch.tensor(np.concatenate([m.w[part] for part in parts if part in m.w], axis=1))
+            w = torch.tensor(joined(m, [m.w[part] for part in parts if part in m.w]))
             assert w.shape == old.shape, (name, w.shape, old.shape)
             state[name] = w
             continue
         used.add(ours)
         w = torch.tensor(hf_tensor(m, ours, name))
+        if "shared_expert_gate" in name:
+            w = w[None]
         assert w.shape == old.shape, (name, ours, w.shape, old.shape)
         state[name] = w
     left = set(m.w) - used - {n for n in m.w if n.startswith("rope_f")}

@@ -13,6 +13,11 @@ from test_same_bytes import options
 MODELS = {
     "llama": dict(ffn=96, experts=8, experts_used=2),
     "qwen3moe": dict(layers=3, head_dim=24, experts=64, experts_used=6, expert_ffn=64, dense_layers=1),
+    "qwen2moe": dict(experts=12, experts_used=3, expert_ffn=32, shared_ffn=96),
+    "granitemoe": dict(ffn=64, experts=8, experts_used=3, key="residual_scale=f:0.4"),
+    "glm4moe": dict(layers=3, rope_dims=8, experts=16, experts_used=4, expert_ffn=32, shared_ffn=64, dense_layers=1,
+                    key=["expert_gating_func=u:2", "expert_weights_scale=f:1.5"]),
+    "gpt-oss": dict(ffn=64, experts=8, experts_used=4, window=40, sinks=True, type="MXFP4"),
     "olmoe": dict(kv_heads=4, ffn=32, experts=24, experts_used=5, gate_up=True, router_type="BF16"),
 }
 # Chunk, threads, way.

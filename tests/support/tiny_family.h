@@ -19,7 +19,12 @@ typedef struct bt_tiny_family {
     bool plain_ffn;
     bool positions; /**< learned */
     bool qkv_bias;
-    bool other_bias;  /**< of all other matrices of a layer */
+    bool other_bias;                /**< of all other matrices of a layer */
+    bool ffn_norm_behind_attention; /**< ffn_norm is called
+                                         post_attention_norm */
+    bool expert_biases;             /**< of the router too */
+    bool choice_bias;               /**< exp_probs_b */
+    bool shared_gate;               /**< ffn_gate_inp_shexp */
     unsigned qk_norm; /**< 0 none, 1 of a head, 2 of all heads together */
 } bt_tiny_family_t;
 

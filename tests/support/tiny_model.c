@@ -13,10 +13,10 @@
 #include "inference/gguf/gguf.h"
 #include "tests/support/tiny_family.h"
 #include "tests/support/tiny_quant.h"
+#include "tests/support/tiny_writer.h"
 
 #define ALIGNMENT         32
 #define HEAD_LIMIT        ((size_t)256 << 20) /* bytes of metadata and table */
-#define NAME_BYTES        64
 #define MAX_LAYER_TENSORS 24u
 #define MAX_OTHER_TENSORS 16u
 
@@ -44,28 +44,6 @@ static const char *const chat_template =
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + "
     "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-
-/* One tensor to be written. */
-typedef struct tensor {
-    char name[NAME_BYTES];
-    uint32_t type;
-    uint32_t n_dims;
-    uint64_t n_in;
-    uint64_t n_out; /* 1 for vectors; of all matrices of three dimensions */
-    uint64_t n_mats;
-    uint64_t loud; /* from this row on, values are LOUD times as large; 0: no */
-    float center;  /* values: center + uniform(-reach, reach) */
-    float reach;
-} tensor_t;
-
-typedef struct writer {
-    const bt_tiny_model_t *model;
-    const bt_tiny_family_t *family;
-    bt_strbuf_t head;
-    tensor_t *tensors;
-    uint32_t n_tensors;
-    uint32_t n_kvs;
-} writer_t;
 
 bt_tiny_model_t bt_tiny_model_default(void)
 {
@@ -134,14 +112,14 @@ static void put_str(bt_strbuf_t *buf, const char *text)
     bt_strbuf_puts(buf, text);
 }
 
-static void put_key(writer_t *w, const char *key, uint32_t type)
+static void put_key(bt_tiny_writer_t *w, const char *key, uint32_t type)
 {
     put_str(&w->head, key);
     put_u32(&w->head, type);
     w->n_kvs++;
 }
 
-static void put_array_key(writer_t *w, const char *key, uint32_t type,
+static void put_array_key(bt_tiny_writer_t *w, const char *key, uint32_t type,
                           uint64_t n)
 {
     put_key(w, key, ARRAY);
@@ -149,19 +127,19 @@ static void put_array_key(writer_t *w, const char *key, uint32_t type,
     put_u64(&w->head, n);
 }
 
-static void kv_u32(writer_t *w, const char *key, uint32_t value)
+void bt_tiny_kv_u32(bt_tiny_writer_t *w, const char *key, uint32_t value)
 {
     put_key(w, key, U32);
     put_u32(&w->head, value);
 }
 
-static void kv_f32(writer_t *w, const char *key, float value)
+static void kv_f32(bt_tiny_writer_t *w, const char *key, float value)
 {
     put_key(w, key, F32);
     bt_strbuf_append(&w->head, &value, sizeof(value));
 }
 
-static void kv_bool(writer_t *w, const char *key, bool value)
+static void kv_bool(bt_tiny_writer_t *w, const char *key, bool value)
 {
     const uint8_t byte = value ? 1 : 0;
 
@@ -169,21 +147,22 @@ static void kv_bool(writer_t *w, const char *key, bool value)
     bt_strbuf_append(&w->head, &byte, 1);
 }
 
-static void kv_str(writer_t *w, const char *key, const char *value)
+static void kv_str(bt_tiny_writer_t *w, const char *key, const char *value)
 {
     put_key(w, key, STRING);
     put_str(&w->head, value);
 }
 
 /* Key "ARCHITECTURE.name". */
-static const char *arch_key(const writer_t *w, char *key, const char *name)
+const char *bt_tiny_arch_key(const bt_tiny_writer_t *w, char *key,
+                             const char *name)
 {
     snprintf(key, NAME_BYTES, "%s.%s", w->model->architecture, name);
     return key;
 }
 
 /* Numbers apart by commas. */
-static void put_list(writer_t *w, const char *key, const char *text)
+static void put_list(bt_tiny_writer_t *w, const char *key, const char *text)
 {
     uint64_t n = 1;
     char *end;
@@ -198,7 +177,7 @@ static void put_list(writer_t *w, const char *key, const char *text)
     }
 }
 
-static void put_own_key(writer_t *w, const bt_tiny_key_t *own)
+static void put_own_key(bt_tiny_writer_t *w, const bt_tiny_key_t *own)
 {
     const size_t n = strlen(own->value);
     char key[NAME_BYTES];
@@ -206,11 +185,11 @@ static void put_own_key(writer_t *w, const bt_tiny_key_t *own)
     if (strncmp(own->name, "general.", strlen("general.")) == 0) {
         snprintf(key, sizeof(key), "%s", own->name);
     } else {
-        arch_key(w, key, own->name);
+        bt_tiny_arch_key(w, key, own->name);
     }
     switch (own->type) {
     case 'u':
-        kv_u32(w, key, (uint32_t)strtoul(own->value, NULL, 10));
+        bt_tiny_kv_u32(w, key, (uint32_t)strtoul(own->value, NULL, 10));
         break;
     case 'f':
         kv_f32(w, key, strtof(own->value, NULL));
@@ -235,68 +214,61 @@ static void put_own_key(writer_t *w, const bt_tiny_key_t *own)
     }
 }
 
-static void put_experts(writer_t *w)
-{
-    const bt_tiny_model_t *const m = w->model;
-    const char *const names[] = {"expert_count", "expert_used_count",
-                                 "expert_feed_forward_length",
-                                 "leading_dense_block_count"};
-    const uint32_t values[] = {m->n_experts, m->n_experts_used, m->expert_dim,
-                               m->n_dense};
-    char key[NAME_BYTES];
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
-        if (values[i] > 0) {
-            kv_u32(w, arch_key(w, key, names[i]), values[i]);
-        }
-    }
-}
-
-static void put_hparams(writer_t *w)
+static void put_hparams(bt_tiny_writer_t *w)
 {
     const bt_tiny_model_t *const m = w->model;
     char key[NAME_BYTES];
 
     kv_str(w, "general.architecture", m->architecture);
     kv_str(w, "general.name", "baton tiny");
-    kv_u32(w, "general.alignment", ALIGNMENT);
-    kv_u32(w, arch_key(w, key, "block_count"), m->n_layers);
-    kv_u32(w, arch_key(w, key, "context_length"), m->context_tokens);
-    kv_u32(w, arch_key(w, key, "embedding_length"), m->dim);
-    kv_u32(w, arch_key(w, key, "feed_forward_length"), m->ffn_dim);
-    kv_u32(w, arch_key(w, key, "attention.head_count"), m->n_heads);
-    kv_u32(w, arch_key(w, key, "attention.head_count_kv"), m->n_kv_heads);
+    bt_tiny_kv_u32(w, "general.alignment", ALIGNMENT);
+    bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "block_count"), m->n_layers);
+    bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "context_length"),
+                   m->context_tokens);
+    bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "embedding_length"), m->dim);
+    bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "feed_forward_length"),
+                   m->ffn_dim);
+    bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "attention.head_count"),
+                   m->n_heads);
+    bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "attention.head_count_kv"),
+                   m->n_kv_heads);
     kv_f32(w,
-           arch_key(w, key,
-                    w->family->layer_norm ? "attention.layer_norm_epsilon"
-                                          : "attention.layer_norm_rms_epsilon"),
+           bt_tiny_arch_key(w, key,
+                            w->family->layer_norm
+                                ? "attention.layer_norm_epsilon"
+                                : "attention.layer_norm_rms_epsilon"),
            1e-5f);
     if (m->head_dim != 0) {
-        kv_u32(w, arch_key(w, key, "attention.key_length"), m->head_dim);
-        kv_u32(w, arch_key(w, key, "attention.value_length"), m->head_dim);
+        bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "attention.key_length"),
+                       m->head_dim);
+        bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "attention.value_length"),
+                       m->head_dim);
     }
-    kv_f32(w, arch_key(w, key, "rope.freq_base"), m->rope_base);
-    kv_u32(w, arch_key(w, key, "rope.dimension_count"), rope_dims(m));
-    kv_u32(w, arch_key(w, key, "vocab_size"), n_rows(m));
+    kv_f32(w, bt_tiny_arch_key(w, key, "rope.freq_base"), m->rope_base);
+    bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "rope.dimension_count"),
+                   rope_dims(m));
+    bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "vocab_size"), n_rows(m));
     for (uint32_t i = 0; i < m->n_keys; i++) {
         put_own_key(w, &m->keys[i]);
     }
     if (m->nextn) {
-        kv_u32(w, arch_key(w, key, "nextn_predict_layers"), 1);
+        bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "nextn_predict_layers"), 1);
     }
     if (m->rope_scaling != NULL) {
-        kv_str(w, arch_key(w, key, "rope.scaling.type"), m->rope_scaling);
+        kv_str(w, bt_tiny_arch_key(w, key, "rope.scaling.type"),
+               m->rope_scaling);
     }
-    put_experts(w);
+    bt_tiny_put_experts(w);
     if (m->sliding_window > 0) {
-        kv_u32(w, arch_key(w, key, "attention.sliding_window"),
-               m->sliding_window);
+        bt_tiny_kv_u32(w, bt_tiny_arch_key(w, key, "attention.sliding_window"),
+                       m->sliding_window);
     }
     if (m->attn_soft_cap > 0) {
-        kv_f32(w, arch_key(w, key, "attn_logit_softcapping"), m->attn_soft_cap);
+        kv_f32(w, bt_tiny_arch_key(w, key, "attn_logit_softcapping"),
+               m->attn_soft_cap);
     }
     if (m->attn_scale > 0) {
-        kv_f32(w, arch_key(w, key, "attention.scale"), m->attn_scale);
+        kv_f32(w, bt_tiny_arch_key(w, key, "attention.scale"), m->attn_scale);
     }
 }
 
@@ -354,7 +326,7 @@ static bool is_mark(const bt_tiny_model_t *model, uint32_t id)
     return model->thinks && (id < model->n_vocab) && (id + 2 >= model->n_vocab);
 }
 
-static void put_vocabulary(writer_t *w)
+static void put_vocabulary(bt_tiny_writer_t *w)
 {
     const uint32_t n_vocab = w->model->n_vocab;
     const uint32_t n_listed = n_vocab + w->model->n_unused;
@@ -394,10 +366,10 @@ static void put_vocabulary(writer_t *w)
     for (size_t i = 0; i < BT_ARRAY_LEN(merges); i++) {
         put_str(&w->head, merges[i]);
     }
-    kv_u32(w, "tokenizer.ggml.bos_token_id", 1);
-    kv_u32(w, "tokenizer.ggml.eos_token_id", 2);
-    kv_u32(w, "tokenizer.ggml.unknown_token_id", 0);
-    kv_u32(w, "tokenizer.ggml.padding_token_id", 2);
+    bt_tiny_kv_u32(w, "tokenizer.ggml.bos_token_id", 1);
+    bt_tiny_kv_u32(w, "tokenizer.ggml.eos_token_id", 2);
+    bt_tiny_kv_u32(w, "tokenizer.ggml.unknown_token_id", 0);
+    bt_tiny_kv_u32(w, "tokenizer.ggml.padding_token_id", 2);
     kv_bool(w, "tokenizer.ggml.add_bos_token", false);
     kv_bool(w, "tokenizer.ggml.add_space_prefix", false);
     if ((own == NULL) || (own[0] != '\0')) {
@@ -406,17 +378,17 @@ static void put_vocabulary(writer_t *w)
     }
     if (w->model->sampling) {
         kv_f32(w, "general.sampling.temp", 0.6f);
-        kv_u32(w, "general.sampling.top_k", 20);
+        bt_tiny_kv_u32(w, "general.sampling.top_k", 20);
         kv_f32(w, "general.sampling.top_p", 0.9f);
         kv_f32(w, "general.sampling.min_p", 2.0f);
         kv_f32(w, "general.sampling.penalty_repeat", 1.125f);
     }
 }
 
-static tensor_t *add_tensor(writer_t *w, uint32_t type, uint64_t n_in,
-                            uint64_t n_out)
+bt_tiny_tensor_t *bt_tiny_add_tensor(bt_tiny_writer_t *w, uint32_t type,
+                                     uint64_t n_in, uint64_t n_out)
 {
-    tensor_t *const t = &w->tensors[w->n_tensors++];
+    bt_tiny_tensor_t *const t = &w->tensors[w->n_tensors++];
 
     t->type = type;
     t->n_dims = 2;
@@ -430,18 +402,20 @@ static tensor_t *add_tensor(writer_t *w, uint32_t type, uint64_t n_in,
 }
 
 /* A row for every token, and those without. */
-static tensor_t *add_words(writer_t *w)
+static bt_tiny_tensor_t *add_words(bt_tiny_writer_t *w)
 {
     const bt_tiny_model_t *const m = w->model;
-    tensor_t *const t = add_tensor(w, m->embd_type, m->dim, n_rows(m));
+    bt_tiny_tensor_t *const t =
+        bt_tiny_add_tensor(w, m->embd_type, m->dim, n_rows(m));
 
     t->loud = (n_rows(m) > m->n_vocab) ? m->n_vocab : 0;
     return t;
 }
 
-static tensor_t *add_vector(writer_t *w, uint64_t n, float center, float reach)
+bt_tiny_tensor_t *bt_tiny_add_vector(bt_tiny_writer_t *w, uint64_t n,
+                                     float center, float reach)
 {
-    tensor_t *const t = add_tensor(w, 0 /* F32 */, n, 1);
+    bt_tiny_tensor_t *const t = bt_tiny_add_tensor(w, 0 /* F32 */, n, 1);
 
     t->n_dims = 1;
     t->center = center;
@@ -450,35 +424,40 @@ static tensor_t *add_vector(writer_t *w, uint64_t n, float center, float reach)
 }
 
 /* "blk.LAYER.NAME.KIND" */
-static void name_part(tensor_t *t, uint32_t layer, const char *name,
-                      const char *kind)
+void bt_tiny_name_part(bt_tiny_tensor_t *t, uint32_t layer, const char *name,
+                       const char *kind)
 {
     snprintf(t->name, sizeof(t->name), "blk.%u.%s.%s", layer, name, kind);
 }
 
-static void add_norm(writer_t *w, uint32_t layer, const char *name, uint64_t n)
+static void add_norm(bt_tiny_writer_t *w, uint32_t layer, const char *name,
+                     uint64_t n)
 {
     const bt_tiny_family_t *const f = w->family;
 
     if (f->bare_norms) {
         return;
     }
-    name_part(add_vector(w, n, 1.0f, 0.3f), layer, name, "weight");
+    bt_tiny_name_part(bt_tiny_add_vector(w, n, 1.0f, 0.3f), layer, name,
+                      "weight");
     if (f->layer_norm && !f->no_norm_bias) {
-        name_part(add_vector(w, n, 0.0f, 0.3f), layer, name, "bias");
+        bt_tiny_name_part(bt_tiny_add_vector(w, n, 0.0f, 0.3f), layer, name,
+                          "bias");
     }
 }
 
-static void add_matrix(writer_t *w, uint32_t layer, const char *name,
-                       uint32_t type, uint64_t n_in, uint64_t n_out, bool bias)
+void bt_tiny_add_matrix(bt_tiny_writer_t *w, uint32_t layer, const char *name,
+                        uint32_t type, uint64_t n_in, uint64_t n_out, bool bias)
 {
-    name_part(add_tensor(w, type, n_in, n_out), layer, name, "weight");
+    bt_tiny_name_part(bt_tiny_add_tensor(w, type, n_in, n_out), layer, name,
+                      "weight");
     if (bias) {
-        name_part(add_vector(w, n_out, 0.0f, 0.5f), layer, name, "bias");
+        bt_tiny_name_part(bt_tiny_add_vector(w, n_out, 0.0f, 0.5f), layer, name,
+                          "bias");
     }
 }
 
-static void add_attention(writer_t *w, uint32_t layer, uint32_t mixed)
+static void add_attention(bt_tiny_writer_t *w, uint32_t layer, uint32_t mixed)
 {
     const bt_tiny_family_t *const f = w->family;
     const bt_tiny_model_t *const m = w->model;
@@ -488,58 +467,35 @@ static void add_attention(writer_t *w, uint32_t layer, uint32_t mixed)
     const bool other_bias = f->other_bias || m->biases;
 
     if (f->fused) {
-        add_matrix(w, layer, "attn_qkv", m->type, attn_in(m),
-                   q_dim + 2 * kv_dim, qkv_bias);
+        bt_tiny_add_matrix(w, layer, "attn_qkv", m->type, attn_in(m),
+                           q_dim + 2 * kv_dim, qkv_bias);
     } else {
-        add_matrix(w, layer, "attn_q", m->type, attn_in(m), q_dim, qkv_bias);
-        add_matrix(w, layer, "attn_k", m->type, attn_in(m), kv_dim, qkv_bias);
-        add_matrix(w, layer, "attn_v", mixed, attn_in(m), kv_dim, qkv_bias);
+        bt_tiny_add_matrix(w, layer, "attn_q", m->type, attn_in(m), q_dim,
+                           qkv_bias);
+        bt_tiny_add_matrix(w, layer, "attn_k", m->type, attn_in(m), kv_dim,
+                           qkv_bias);
+        bt_tiny_add_matrix(w, layer, "attn_v", mixed, attn_in(m), kv_dim,
+                           qkv_bias);
     }
     if (f->qk_norm != 0) {
         const bool all = f->qk_norm == 2;
 
-        name_part(add_vector(w, all ? q_dim : head_dim(m), 1.0f, 0.3f), layer,
-                  "attn_q_norm", "weight");
-        name_part(add_vector(w, all ? kv_dim : head_dim(m), 1.0f, 0.3f), layer,
-                  "attn_k_norm", "weight");
+        bt_tiny_name_part(
+            bt_tiny_add_vector(w, all ? q_dim : head_dim(m), 1.0f, 0.3f), layer,
+            "attn_q_norm", "weight");
+        bt_tiny_name_part(
+            bt_tiny_add_vector(w, all ? kv_dim : head_dim(m), 1.0f, 0.3f),
+            layer, "attn_k_norm", "weight");
     }
-    add_matrix(w, layer, "attn_output", m->type, q_dim, m->dim, other_bias);
+    bt_tiny_add_matrix(w, layer, "attn_output", m->type, q_dim, m->dim,
+                       other_bias);
     if (m->attn_sinks) {
-        name_part(add_vector(w, m->n_heads, 0.5f, 1.5f), layer, "attn_sinks",
-                  "weight");
+        bt_tiny_name_part(bt_tiny_add_vector(w, m->n_heads, 0.5f, 1.5f), layer,
+                          "attn_sinks", "weight");
     }
 }
 
-static void add_stacked(writer_t *w, uint32_t layer, const char *name,
-                        uint32_t type, uint64_t n_in, uint64_t n_out)
-{
-    const uint32_t n = w->model->n_experts;
-    tensor_t *const t = add_tensor(w, type, n_in, n_out * n);
-
-    t->n_dims = 3;
-    t->n_mats = n;
-    name_part(t, layer, name, "weight");
-}
-
-static void add_experts(writer_t *w, uint32_t layer, uint32_t mixed)
-{
-    const bt_tiny_model_t *const m = w->model;
-    const uint64_t dim = (m->expert_dim != 0) ? m->expert_dim : m->ffn_dim;
-    const char *const gate = m->experts_apart ? "ffn_gate.0" : "ffn_gate_exps";
-
-    name_part(add_tensor(w, m->router_type, m->dim, m->n_experts), layer,
-              "ffn_gate_inp", "weight");
-    add_stacked(w, layer, m->gate_up ? "ffn_gate_up_exps" : gate, m->type,
-                m->dim, m->gate_up ? 2 * dim : dim);
-    if (!m->gate_up) {
-        add_stacked(w, layer, "ffn_up_exps",
-                    (m->up_type == BT_TINY_SAME_TYPE) ? m->type : m->up_type,
-                    m->dim, dim);
-    }
-    add_stacked(w, layer, "ffn_down_exps", mixed, dim, m->dim);
-}
-
-static void add_layer(writer_t *w, uint32_t layer)
+static void add_layer(bt_tiny_writer_t *w, uint32_t layer)
 {
     const bt_tiny_family_t *const f = w->family;
     const bt_tiny_model_t *const m = w->model;
@@ -560,28 +516,33 @@ static void add_layer(writer_t *w, uint32_t layer)
         add_norm(w, layer, "post_ffw_norm", m->dim);
     }
     if (!f->no_norms_before && !f->one_norm) {
-        add_norm(w, layer, "ffn_norm", m->dim);
+        add_norm(w, layer,
+                 f->ffn_norm_behind_attention ? "post_attention_norm"
+                                              : "ffn_norm",
+                 m->dim);
     }
     if ((m->n_experts > 0) && (layer >= m->n_dense)) {
-        add_experts(w, layer, mixed);
+        bt_tiny_add_experts(w, layer, mixed);
         return;
     }
     if (!f->plain_ffn && !fused) {
-        add_matrix(w, layer, "ffn_gate", m->type, m->dim, m->ffn_dim,
-                   other_bias);
+        bt_tiny_add_matrix(w, layer, "ffn_gate", m->type, m->dim, m->ffn_dim,
+                           other_bias);
     }
-    add_matrix(w, layer, "ffn_up", m->type, m->dim,
-               fused ? 2 * (uint64_t)m->ffn_dim : m->ffn_dim, other_bias);
-    add_matrix(w, layer, "ffn_down", mixed, m->ffn_dim, m->dim, other_bias);
+    bt_tiny_add_matrix(w, layer, "ffn_up", m->type, m->dim,
+                       fused ? 2 * (uint64_t)m->ffn_dim : m->ffn_dim,
+                       other_bias);
+    bt_tiny_add_matrix(w, layer, "ffn_down", mixed, m->ffn_dim, m->dim,
+                       other_bias);
 }
 
-static void add_factors(writer_t *w, const char *name)
+static void add_factors(bt_tiny_writer_t *w, const char *name)
 {
-    snprintf(add_vector(w, rope_dims(w->model) / 2, 4.0f, 3.0f)->name,
+    snprintf(bt_tiny_add_vector(w, rope_dims(w->model) / 2, 4.0f, 3.0f)->name,
              NAME_BYTES, "%s", name);
 }
 
-static void add_global_norm(writer_t *w, const char *name)
+static void add_global_norm(bt_tiny_writer_t *w, const char *name)
 {
     const bt_tiny_family_t *const f = w->family;
     const uint32_t dim = w->model->dim;
@@ -589,19 +550,19 @@ static void add_global_norm(writer_t *w, const char *name)
     if (f->bare_norms) {
         return;
     }
-    snprintf(add_vector(w, dim, 1.0f, 0.3f)->name, NAME_BYTES, "%s.weight",
-             name);
+    snprintf(bt_tiny_add_vector(w, dim, 1.0f, 0.3f)->name, NAME_BYTES,
+             "%s.weight", name);
     if (f->layer_norm && !f->no_norm_bias) {
-        snprintf(add_vector(w, dim, 0.0f, 0.3f)->name, NAME_BYTES, "%s.bias",
-                 name);
+        snprintf(bt_tiny_add_vector(w, dim, 0.0f, 0.3f)->name, NAME_BYTES,
+                 "%s.bias", name);
     }
 }
 
 /* Makes what a layer adds to what passes through zero. */
-static void silence(const writer_t *w, uint32_t first)
+static void silence(const bt_tiny_writer_t *w, uint32_t first)
 {
     for (uint32_t i = first; i < w->n_tensors; i++) {
-        tensor_t *const t = &w->tensors[i];
+        bt_tiny_tensor_t *const t = &w->tensors[i];
 
         if ((strstr(t->name, ".attn_output.") != NULL) ||
             (strstr(t->name, ".ffn_down.") != NULL) ||
@@ -622,14 +583,15 @@ static bool has_key(const bt_tiny_model_t *m, const char *name)
 }
 
 /* What an EAGLE-3 head has beside its layer. */
-static void add_eagle3(writer_t *w)
+static void add_eagle3(bt_tiny_writer_t *w)
 {
     const bt_tiny_model_t *const m = w->model;
-    tensor_t *t = add_tensor(w, m->type, 3 * (uint64_t)m->dim, m->dim);
+    bt_tiny_tensor_t *t =
+        bt_tiny_add_tensor(w, m->type, 3 * (uint64_t)m->dim, m->dim);
 
     snprintf(t->name, sizeof(t->name), "fc.weight");
     if (has_key(m, "norm_before_fc")) {
-        t = add_vector(w, 3 * (uint64_t)m->dim, 1.0f, 0.3f);
+        t = bt_tiny_add_vector(w, 3 * (uint64_t)m->dim, 1.0f, 0.3f);
         snprintf(t->name, sizeof(t->name), "enc.output_norm.weight");
     }
     if (!m->tied) {
@@ -639,37 +601,38 @@ static void add_eagle3(writer_t *w)
     add_layer(w, 0);
     add_global_norm(w, "output_norm");
     if (m->draft_vocab > 0) {
-        t = add_tensor(w, m->embd_type, m->dim, m->draft_vocab);
+        t = bt_tiny_add_tensor(w, m->embd_type, m->dim, m->draft_vocab);
         snprintf(t->name, sizeof(t->name), "output.weight");
     }
     if ((m->draft_vocab > 0) && (m->draft_vocab < m->n_vocab)) {
-        t = add_vector(w, m->draft_vocab, 0, 0);
+        t = bt_tiny_add_vector(w, m->draft_vocab, 0, 0);
         t->type = I64;
         snprintf(t->name, sizeof(t->name), "d2t");
     }
 }
 
-static void add_nextn(writer_t *w)
+static void add_nextn(bt_tiny_writer_t *w)
 {
     const bt_tiny_model_t *const m = w->model;
     const uint32_t layer = m->n_layers - 1;
 
-    add_matrix(w, layer, "nextn.eh_proj", m->type, 2 * (uint64_t)m->dim, m->dim,
-               false);
+    bt_tiny_add_matrix(w, layer, "nextn.eh_proj", m->type, 2 * (uint64_t)m->dim,
+                       m->dim, false);
     add_norm(w, layer, "nextn.enorm", m->dim);
     add_norm(w, layer, "nextn.hnorm", m->dim);
     if (m->nextn_own) {
-        name_part(add_words(w), layer, "nextn.embed_tokens", "weight");
-        name_part(add_words(w), layer, "nextn.shared_head_head", "weight");
+        bt_tiny_name_part(add_words(w), layer, "nextn.embed_tokens", "weight");
+        bt_tiny_name_part(add_words(w), layer, "nextn.shared_head_head",
+                          "weight");
         add_norm(w, layer, "nextn.shared_head_norm", m->dim);
     }
 }
 
-static void add_tensors(writer_t *w)
+static void add_tensors(bt_tiny_writer_t *w)
 {
     const bt_tiny_family_t *const f = w->family;
     const bt_tiny_model_t *const m = w->model;
-    tensor_t *t;
+    bt_tiny_tensor_t *t;
 
     if (is_eagle3(m)) {
         add_eagle3(w);
@@ -678,7 +641,7 @@ static void add_tensors(writer_t *w)
     t = add_words(w);
     snprintf(t->name, sizeof(t->name), "token_embd.weight");
     if (f->positions) {
-        t = add_tensor(w, 0 /* F32 */, m->dim, m->context_tokens);
+        t = bt_tiny_add_tensor(w, 0 /* F32 */, m->dim, m->context_tokens);
         snprintf(t->name, sizeof(t->name), "position_embd.weight");
     }
     if (f->embedding_norm) {
@@ -709,7 +672,7 @@ static void add_tensors(writer_t *w)
     }
 }
 
-static bt_status_t tensor_bytes(const tensor_t *t, uint64_t *bytes_p)
+static bt_status_t tensor_bytes(const bt_tiny_tensor_t *t, uint64_t *bytes_p)
 {
     uint32_t elems;
     uint32_t bytes;
@@ -729,12 +692,12 @@ static uint64_t padded(uint64_t n)
     return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static bt_status_t put_table(writer_t *w)
+static bt_status_t put_table(bt_tiny_writer_t *w)
 {
     uint64_t offset = 0;
 
     for (uint32_t i = 0; i < w->n_tensors; i++) {
-        const tensor_t *const t = &w->tensors[i];
+        const bt_tiny_tensor_t *const t = &w->tensors[i];
         const uint64_t dims[] = {t->n_in, t->n_out / t->n_mats, t->n_mats};
         uint64_t bytes = 0;
         const bt_status_t status = tensor_bytes(t, &bytes);
@@ -762,7 +725,8 @@ static bool write_zeros(FILE *file, uint64_t n)
 }
 
 /* Ids of the target spread over its vocabulary, for each of a head. */
-static bt_status_t write_ids(const writer_t *w, const tensor_t *t, FILE *file)
+static bt_status_t write_ids(const bt_tiny_writer_t *w,
+                             const bt_tiny_tensor_t *t, FILE *file)
 {
     const uint64_t n_vocab = w->model->n_vocab;
     const uint64_t bytes = t->n_in * sizeof(int64_t);
@@ -778,8 +742,8 @@ static bt_status_t write_ids(const writer_t *w, const tensor_t *t, FILE *file)
 }
 
 /* Row by row. The values depend on the seed and the tensor's name only. */
-static bt_status_t write_tensor(const writer_t *w, const tensor_t *t,
-                                FILE *file)
+static bt_status_t write_tensor(const bt_tiny_writer_t *w,
+                                const bt_tiny_tensor_t *t, FILE *file)
 {
     uint64_t random = bt_hash64(t->name, strlen(t->name), w->model->seed);
     uint64_t bytes = 0;
@@ -822,7 +786,7 @@ out:
     return status;
 }
 
-static bt_status_t write_file(const writer_t *w, const char *path)
+static bt_status_t write_file(const bt_tiny_writer_t *w, const char *path)
 {
     const uint32_t version = 3;
     const uint64_t counts[2] = {w->n_tensors, w->n_kvs};
@@ -868,10 +832,10 @@ static bool is_possible(const bt_tiny_model_t *m)
 
 bt_status_t bt_tiny_model_write(const bt_tiny_model_t *model, const char *path)
 {
-    writer_t w = {.model = model,
-                  .family = bt_tiny_family((model->tensors_of != NULL)
-                                               ? model->tensors_of
-                                               : model->architecture)};
+    bt_tiny_writer_t w = {.model = model,
+                          .family = bt_tiny_family((model->tensors_of != NULL)
+                                                       ? model->tensors_of
+                                                       : model->architecture)};
     bt_status_t status;
 
     if (!is_possible(model)) {

@@ -73,6 +73,7 @@ typedef struct bt_tiny_model {
     uint32_t n_experts_used; /**< of a row */
     uint32_t expert_dim;     /**< width of an expert; 0: ffn_dim, and no key */
     uint32_t n_dense;
+    uint32_t shared_dim;  /**< width of a shared expert; 0: none */
     bool gate_up;         /**< gate and up as one tensor */
     uint32_t up_type;     /**< of ffn_up_exps; BT_TINY_SAME_TYPE = like the
                                others */

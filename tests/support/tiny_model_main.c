@@ -25,7 +25,7 @@ static const char *const usage =
     "       [--silent-layers N] [--draft-vocab N] [--nextn] [--nextn-own]\n"
     "       [--experts N --experts-used N] [--expert-ffn N]\n"
     "       [--dense-layers N] [--gate-up] [--up-type NAME]\n"
-    "       [--router-type NAME] [--key NAME=TYPE:VALUE]...\n";
+    "       [--router-type NAME] [--shared-ffn N] [--key NAME=TYPE:VALUE]...\n";
 
 static int parse_number(const char *text, uint32_t *value_p)
 {
@@ -152,6 +152,9 @@ static int parse_option(int index, char *value, bt_tiny_model_t *m)
     if ((index == 38) || (index == 39)) {
         return parse_type(value, (index == 38) ? &m->up_type : &m->router_type);
     }
+    if (index == 40) {
+        return parse_number(value, &m->shared_dim);
+    }
     m->gate_up = m->gate_up || (index == 37);
     m->nextn = m->nextn || (index == 31) || (index == 32);
     m->nextn_own = m->nextn_own || (index == 32);
@@ -208,6 +211,7 @@ int main(int argc, char **argv)
         {"gate-up", no_argument, NULL, 0},
         {"up-type", required_argument, NULL, 0},
         {"router-type", required_argument, NULL, 0},
+        {"shared-ffn", required_argument, NULL, 0},
         {NULL, 0, NULL, 0},
     };
     bt_tiny_model_t model = bt_tiny_model_default();

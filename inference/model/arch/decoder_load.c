@@ -59,7 +59,8 @@ static void check_operations(bt_loader_t *ld)
         {hp->logit_soft_cap > 0.0f, ops->soft_cap != NULL,
          "soft caps of logits"},
         {hp->experts.n > 0,
-         (ops->route != NULL) && (ops->matmul_experts != NULL) &&
+         (ops->add_expert_bias != NULL) && (ops->gate_rows != NULL) &&
+             (ops->route != NULL) && (ops->matmul_experts != NULL) &&
              (ops->combine != NULL) && (ops->activate != NULL),
          "mixtures of experts"},
     };
@@ -131,7 +132,9 @@ static void load_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
                         &layer->attn_norm);
         load_layer_norm(ld, i,
                         (family->one_norm && ld->hp->parallel) ? "attn_norm"
-                                                               : "ffn_norm",
+                        : family->ffn_norm_behind_attention
+                            ? "post_attention_norm"
+                            : "ffn_norm",
                         &layer->ffn_norm);
     }
     if (family->norms_after) {
@@ -233,7 +236,9 @@ static void load_qk_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
     const bool row = ld->family->qk_norm == BT_QK_NORM_ROW;
     char name[NAME_BYTES];
 
-    if (ld->family->qk_norm == BT_QK_NORM_NONE) {
+    if ((ld->family->qk_norm == BT_QK_NORM_NONE) ||
+        (ld->family->maybe_qk_norm &&
+         !bt_loader_has(ld, layer_name(name, i, "attn_q_norm", "weight")))) {
         return;
     }
     if (row && (ld->shard.size > 1)) {

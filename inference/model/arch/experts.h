@@ -5,7 +5,9 @@
  *
  *     h = norm(x); z = Wrouter h, in f32
  *     (experts e of a row, weights w_e) = route(z)
- *     x += norm(sum of w_e Wdown_e (act(Wgate_e h) * Wup_e h))
+ *     x += norm(sum of w_e Wdown_e (act(Wgate_e h) * Wup_e h) + shared)
+ *     shared = sigmoid(wgate h) Wdown (act(Wgate h) * Wup h), where the family
+ *              has a shared expert, and the sigmoid where it has a gate
  *
  * in the order of bt_kernels_ops_t.combine(). Files have the experts of a layer
  * stacked: ffn_gate_exps, ffn_up_exps (or both as ffn_gate_up_exps) and
@@ -21,11 +23,19 @@
 /** Experts of one layer. */
 struct bt_experts {
     bt_weight_t *router; /**< F32 (n, dim) */
-    bt_weight_t *up[2];  /**< (n * width, dim) each: gate and up; one of
-                              twice the width where the file has both as
-                              one, and then NULL */
-    bt_weight_t *down;   /**< (n * dim, width) */
-    bool apart;          /**< gate and up have different types */
+    float *router_bias;  /**< (n); NULL: none */
+    float *choice_bias;  /**< (n), bt_routing_t.bias; NULL: none */
+    float *up_bias[2];   /**< (n, width) of gate and up; NULL: none */
+    float *down_bias;    /**< (n, dim); NULL: none */
+    /** F32 (1, dim): the score of the shared expert, whose matrices are
+     *  bt_layer_t.up and ffn_down; NULL: it has no gate */
+    bt_weight_t *shared_gate;
+    bt_weight_t *up[2]; /**< (n * width, dim) each: gate and up; one of
+                             twice the width where the file has both as
+                             one, and then NULL */
+    bt_weight_t *down;  /**< (n * dim, width) */
+    bool apart; /**< gate and up are multiplied one after the other: they
+ have different types, or biases */
 };
 
 /** Activations of the experts of a step, reused by all layers. Back-end
@@ -37,6 +47,8 @@ struct bt_expert_buffers {
     float *part;   /**< (slots, width): one of both; NULL: none is apart */
     float *act;    /**< (slots, width) */
     float *down;   /**< (slots, dim) */
+    float *shared; /**< (rows, dim): output of the shared expert; NULL: none */
+    float *gate;   /**< (rows): its scores; NULL: none */
     bt_expert_rows_t rows;
 };
 
@@ -44,8 +56,8 @@ struct bt_expert_buffers {
 void bt_experts_read(bt_keys_t *keys, const bt_family_t *family,
                      bt_hparams_t *hp);
 
-/** Returns the width of the feed-forward of layers without experts; 0: all of
- *  the model's layers have some.
+/** Returns the width of the widest feed-forward that all rows go through: of
+ *  layers without experts, or the shared expert's. 0: there is none.
  *  @param [in] own  hyperparameters of the shard */
 uint32_t bt_experts_dense_dim(const bt_hparams_t *hp, const bt_hparams_t *own);
 

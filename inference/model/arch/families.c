@@ -84,6 +84,54 @@ static const bt_family_t families[] = {
         .experts = {.always = true},
     },
 
+    /* Qwen 1.5 and 2 with experts and a shared one, whose output has a gate;
+     * GLM 4.5 to 4.7: experts by sigmoid with a bias for the choice, a shared
+     * one, first layers without. Source: Yang et al., "Qwen2 Technical Report";
+     * GLM-4.5 Team, "GLM-4.5: Agentic, Reasoning, and Coding (ARC) Foundation
+     * Models". */
+    {
+        .name = "qwen2moe",
+        .biases = BT_BIAS_QKV,
+        .pairs_apart = true,
+        .takes = BT_TAKES_WINDOW | BT_TAKES_EXPERTS | BT_TAKES_SHARED_EXPERT,
+        .experts = {.always = true, .keeps_weights = true, .shared_gate = true},
+    },
+    {
+        .name = "glm4moe",
+        .qk_norm = BT_QK_NORM_HEADS,
+        .maybe_qk_norm = true,
+        .ffn_norm_behind_attention = true,
+        .maybe_biases = BT_BIAS_QKV,
+        .pairs_apart = true,
+        .takes = BT_TAKES_EXPERTS | BT_TAKES_SHARED_EXPERT,
+        .experts = {.always = true, .gating = BT_GATING_SIGMOID},
+    },
+
+    /* Granite with experts. Source: IBM, "Granite 3.0 Language Models". */
+    {
+        .name = "granitemoe",
+        .maybe_biases = BT_BIAS_MATRICES,
+        .takes = BT_TAKES_EMBEDDING_SCALE | BT_TAKES_RESIDUAL_SCALE |
+                 BT_TAKES_LOGIT_SCALE | BT_TAKES_EXPERTS |
+                 BT_TAKES_SHARED_EXPERT,
+        .logit_scale_divides = true,
+        .experts = {.always = true, .gating = BT_GATING_CHOSEN},
+    },
+
+    /* gpt-oss: biases throughout, attention sinks, a window in every second
+     * layer, a gate of its own. Source: OpenAI, "gpt-oss-120b & gpt-oss-20b
+     * Model Card". */
+    {
+        .name = "gpt-oss",
+        .ffn_norm_behind_attention = true,
+        .biases = BT_BIAS_QKV | BT_BIAS_ATTN_OUTPUT,
+        .act = BT_ACT_SWIGLU_OAI,
+        .pairs_apart = true,
+        .takes = BT_TAKES_WINDOW | BT_TAKES_EXPERTS,
+        .window_period = 2,
+        .experts = {.always = true, .gating = BT_GATING_CHOSEN, .biases = true},
+    },
+
     /* OLMoE: norms of all queries and all keys together, experts whose weights
      * are those among all. Source: Muennighoff et al., "OLMoE: Open
      * Mixture-of-Experts Language Models". */

@@ -52,6 +52,8 @@ typedef enum bt_takes {
     BT_TAKES_CLAMP = 1u << 6,           /**< attention.clamp_kqv */
     BT_TAKES_TEMPERATURE = 1u << 7,     /**< attention.temperature_scale */
     BT_TAKES_EXPERTS = 1u << 8,         /**< expert_count */
+    BT_TAKES_SHARED_EXPERT = 1u << 9,   /**< expert_shared_count and
+                                             …_feed_forward_length */
 } bt_takes_t;
 
 /** Mixture of experts of a family whose files do not say these; a member that
@@ -60,6 +62,9 @@ typedef struct bt_family_experts {
     bool always; /**< each of its models has experts */
     bt_gating_t gating;
     bool keeps_weights; /**< weights are not divided by their sum */
+    bool shared_gate;   /**< the shared expert's output has a gate,
+                             "ffn_gate_inp_shexp" */
+    bool biases;        /**< router and experts have biases */
 } bt_family_experts_t;
 
 /** Description of a family; a member that is 0 means as in llama. */
@@ -74,6 +79,9 @@ struct bt_family {
     bool norms_after;
     bool embedding_norm; /**< "token_embd_norm" on the embedding */
     bt_qk_norm_t qk_norm;
+    bool maybe_qk_norm; /**< some models do not have it */
+    /** "post_attention_norm" is the norm before the feed-forward */
+    bool ffn_norm_behind_attention;
     unsigned biases;       /**< biases that all models have, bits of
                                 bt_bias_t */
     unsigned maybe_biases; /**< biases that some models have */

@@ -37,6 +37,8 @@ typedef struct family_case {
     uint32_t expert_dim;
     uint32_t n_dense;
     bool gate_up;
+    uint32_t shared_dim;
+    bool sinks;
     bool bf16_up;
     bool bf16_router;
     bt_tiny_key_t keys[N_KEYS];
@@ -255,6 +257,50 @@ static const family_case_t family_cases[] = {
      .n_experts_used = 5,
      .gate_up = true,
      .bf16_router = true},
+    {.name = "qwen2moe",
+     .architecture = "qwen2moe",
+     .seed = 76,
+     .n_experts = 12,
+     .n_experts_used = 3,
+     .expert_dim = 32,
+     .shared_dim = 96},
+    {.name = "granitemoe",
+     .architecture = "granitemoe",
+     .seed = 77,
+     .ffn_dim = 64,
+     .n_experts = 8,
+     .n_experts_used = 3,
+     .tied = true,
+     .attn_scale = 0.3f,
+     .keys = {{"embedding_scale", 'f', "3"},
+              {"residual_scale", 'f', "0.4"},
+              {"logit_scale", 'f', "2.5"}}},
+    {.name = "glm4moe",
+     .architecture = "glm4moe",
+     .seed = 1378,
+     .n_layers = 3,
+     .head_dim = 24,
+     .rope_dims = 12,
+     .n_experts = 16,
+     .n_experts_used = 4,
+     .expert_dim = 32,
+     .shared_dim = 64,
+     .n_dense = 1,
+     .keys = {{"expert_gating_func", 'u', "2"},
+              {"expert_weights_norm", 'b', "true"},
+              {"expert_weights_scale", 'f', "1.5"}}},
+    {.name = "gpt_oss",
+     .architecture = "gpt-oss",
+     .seed = 79,
+     .ffn_dim = 64,
+     .context_tokens = 256,
+     .n_experts = 8,
+     .n_experts_used = 3,
+     .window = 11,
+     .sinks = true,
+     .keys = {{"rope.scaling.type", 's', "yarn"},
+              {"rope.scaling.factor", 'f', "4"},
+              {"rope.scaling.original_context_length", 'u', "64"}}},
     {.name = "mixtral_q4_k",
      .architecture = "llama",
      .seed = 475,
@@ -311,6 +357,8 @@ static inline bt_tiny_model_t family_tiny(const family_case_t *c)
     tiny.expert_dim = c->expert_dim;
     tiny.n_dense = c->n_dense;
     tiny.gate_up = c->gate_up;
+    tiny.shared_dim = c->shared_dim;
+    tiny.attn_sinks = c->sinks;
     tiny.up_type = c->bf16_up ? 30 : BT_TINY_SAME_TYPE;
     tiny.router_type = c->bf16_router ? 30 : 0;
     if (c->mixed) {

@@ -545,6 +545,10 @@ static void predicted_memory_equals_allocated_memory(void **state)
         tiny.n_layers = 8; /* so that no single buffer decides */
         tiny.n_experts = (v < N_VARIANTS) ? 0 : 6;
         tiny.n_experts_used = 2;
+        if (v == N_VARIANTS) {
+            tiny.architecture = "qwen2moe";
+            tiny.shared_dim = 192;
+        }
         gguf = open_tiny(&tiny);
         assert_int_equal(bt_model_memory(gguf, "cpu", &default_config, why,
                                          sizeof(why), &memory),

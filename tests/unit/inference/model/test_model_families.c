@@ -496,9 +496,9 @@ static void back_end_without_an_operation_is_refused_by_name(void **state)
 
 static void family_load_survives_every_failed_allocation(void **state)
 {
-    static const char *const names[] = {"gemma3",  "gpt2", "falcon_40b",
-                                        "bloom",   "olmo", "mistral3",
-                                        "mixtral", "olmoe"};
+    static const char *const names[] = {
+        "gemma3",   "gpt2",    "falcon_40b", "bloom",   "olmo",
+        "mistral3", "mixtral", "olmoe",      "glm4moe", "gpt_oss"};
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {

@@ -74,6 +74,17 @@ static void routing_is_the_familys_unless_the_file_says_more(void **state)
     assert_false(bt_layer_in(&hp.sparse, 0));
     assert_true(bt_layer_in(&hp.sparse, 1));
     assert_int_equal(bt_experts_dense_dim(&hp, &hp), 128);
+    assert_int_equal(hp.experts.shared_dim, 0);
+    tiny.architecture =
+        "glm4moe"; /* two shared experts are one, twice as wide */
+    tiny.keys[tiny.n_keys++] = (bt_tiny_key_t){"expert_shared_count", 'u', "2"};
+    hp = hparams_of(&tiny);
+    assert_int_equal(hp.experts.shared_dim, 128);
+    tiny.shared_dim = 160;
+    tiny.n_dense = 0;
+    hp = hparams_of(&tiny);
+    assert_int_equal(hp.experts.shared_dim, 160);
+    assert_int_equal(bt_experts_dense_dim(&hp, &hp), 160);
     tiny = bt_tiny_model_default(); /* llama without experts */
     hp = hparams_of(&tiny);
     assert_int_equal(hp.experts.n, 0);
