@@ -44,14 +44,18 @@ static answer_t *answer_of(const adapter_t *at, const bt_instance_t *worker)
     return NULL;
 }
 
+static void free_answer(answer_t *answer)
+{
+    if (answer != NULL) {
+        bt_list_remove(&answer->link);
+        bt_free(answer);
+    }
+}
+
 static void free_answers(adapter_t *at)
 {
     while (!bt_list_empty(&at->answers)) {
-        answer_t *const answer =
-            BT_CONTAINER_OF(at->answers.next, answer_t, link);
-
-        bt_list_remove(&answer->link);
-        bt_free(answer);
+        free_answer(BT_CONTAINER_OF(at->answers.next, answer_t, link));
     }
 }
 
@@ -98,11 +102,12 @@ bt_status_t bt_core_adapter_load(bt_core_t *core, bt_hash128_t digest,
         bt_list_push_back(&core->adapters, &at->link);
     }
     BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
-        const answer_t *const answer = answer_of(at, worker);
+        answer_t *const answer = answer_of(at, worker);
 
-        if ((answer == NULL) || (answer->status != BT_OK)) {
-            order(core, worker, at, 1);
+        if ((answer != NULL) && (answer->status == BT_OK)) {
+            continue;
         }
+        order(core, worker, at, 1);
     }
     return BT_OK;
 }
@@ -114,6 +119,10 @@ bt_status_t bt_core_adapter_look(const bt_core_t *core, bt_hash128_t digest,
     uint32_t n = 0;
     bool waits = false;
 
+    if (at == NULL) {
+        snprintf(why, why_bytes, "it was dropped meanwhile");
+        return BT_ERR_NOT_FOUND;
+    }
     BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &core->table.workers,
                            link) {
         const answer_t *const answer = answer_of(at, worker);
@@ -147,6 +156,9 @@ void bt_core_adapter_offer(bt_core_t *core, bt_hash128_t digest)
 {
     adapter_t *const at = find(core, digest);
 
+    if (at == NULL) {
+        return;
+    }
     at->is_offered = true;
     BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
         settle(core, worker);
@@ -180,12 +192,7 @@ void bt_core_adapters_joined(const bt_core_t *core, bt_instance_t *worker)
 void bt_core_adapters_left(const bt_core_t *core, const bt_instance_t *worker)
 {
     BT_LIST_FOR_EACH_ENTRY(const adapter_t, at, &core->adapters, link) {
-        answer_t *const answer = answer_of(at, worker);
-
-        if (answer != NULL) {
-            bt_list_remove(&answer->link);
-            bt_free(answer);
-        }
+        free_answer(answer_of(at, worker));
     }
 }
 

@@ -446,12 +446,13 @@ BT_MUST_CHECK bt_status_t bt_core_adapter_load(bt_core_t *core,
  *  @retval BT_OK             all have it
  *  @retval BT_ERR_BUSY       some have not answered yet
  *  @retval BT_ERR_PEER_LOST  there are no workers
+ *  @retval BT_ERR_NOT_FOUND  it was not ordered, or was dropped
  *  @retval others            one cannot load it */
 BT_MUST_CHECK bt_status_t bt_core_adapter_look(const bt_core_t *core,
                                                bt_hash128_t digest, char *why,
                                                size_t why_bytes);
 /** From now on requests may have the adapter: workers that lack it get no
- *  requests that have any. */
+ *  requests that have any. One that was not ordered is left out. */
 void bt_core_adapter_offer(bt_core_t *core, bt_hash128_t digest);
 /** Forgets an adapter; workers drop it when no request has it. */
 void bt_core_adapter_drop(bt_core_t *core, bt_hash128_t digest);

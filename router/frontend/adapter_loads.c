@@ -15,7 +15,7 @@
 
 struct bt_adapter_load {
     bt_pool_job_t job;
-    bt_served_t *served; /* NULL: the process ends */
+    bt_served_t *served;
     bt_hf_modules_t model;
     bt_served_adapter_t adapter; /* name, tenant, digest */
     char path[BT_WIRE_MAX_PATH];
@@ -46,6 +46,31 @@ static void read_adapter(bt_pool_job_t *job)
 
 /* ---- the event loop ---- */
 
+/* @return true when a name, or a load that is under way, has the content */
+static bool has_digest(const bt_served_t *served, bt_hash128_t digest)
+{
+    const bt_adapter_load_t *const load = served->adapter_load;
+
+    if ((load != NULL) && !load->is_reading &&
+        bt_hash128_equal(load->adapter.digest, digest)) {
+        return true;
+    }
+    for (uint32_t i = 0; i < served->n_adapters; i++) {
+        if (bt_hash128_equal(served->adapters[i].digest, digest)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Has the workers drop content that nobody offers or loads. */
+static void drop_unused(bt_served_t *served, bt_hash128_t digest)
+{
+    if (!has_digest(served, digest)) {
+        bt_core_adapter_drop(served->core, digest);
+    }
+}
+
 /* @param error  http_status 0: it is loaded */
 static void finish(bt_served_t *served, const bt_api_error_t *error)
 {
@@ -62,17 +87,8 @@ static void finish(bt_served_t *served, const bt_api_error_t *error)
     if (load->done != NULL) {
         load->done(load->ctx, error);
     }
+    drop_unused(served, load->adapter.digest);
     bt_free(load);
-}
-
-static bool has_digest(const bt_served_t *served, bt_hash128_t digest)
-{
-    for (uint32_t i = 0; i < served->n_adapters; i++) {
-        if (bt_hash128_equal(served->adapters[i].digest, digest)) {
-            return true;
-        }
-    }
-    return false;
 }
 
 static void read_done(bt_pool_job_t *job)
@@ -83,10 +99,6 @@ static void read_done(bt_pool_job_t *job)
     bt_api_error_t error = {0};
 
     load->is_reading = false;
-    if (served == NULL) {
-        bt_free(load);
-        return;
-    }
     load->since_us = bt_now_us();
     if (!job->ran) {
         load->status = BT_ERR_NO_MEMORY;
@@ -116,10 +128,8 @@ static void offer(bt_served_t *served)
     if (bt_served_adapter_add(served, &load->adapter, load->path) != BT_OK) {
         bt_api_error_set(&error, 503, NULL, "out of memory for this adapter");
     }
-    if (!has_digest(served, before)) {
-        bt_core_adapter_drop(served->core, before);
-    }
     finish(served, &error);
+    drop_unused(served, before);
 }
 
 void bt_adapter_load_tick(bt_served_t *served, uint64_t now_us)
@@ -150,9 +160,6 @@ void bt_adapter_load_tick(bt_served_t *served, uint64_t now_us)
                      : (status == BT_ERR_PEER_LOST) ? 503
                                                     : 400,
                      "lora_path", "%.400s", why);
-    if (!has_digest(served, load->adapter.digest)) {
-        bt_core_adapter_drop(served->core, load->adapter.digest);
-    }
     finish(served, &error);
 }
 
@@ -264,15 +271,11 @@ void bt_adapter_load_drop(bt_served_t *served)
 bt_status_t bt_adapter_unload(bt_served_t *served, const char *name)
 {
     const bt_served_adapter_t *const at = named(served, name);
-    bt_hash128_t digest;
 
     if ((at == NULL) || !at->is_loaded) {
         return BT_ERR_NOT_FOUND;
     }
-    digest = bt_served_adapter_remove(served, name);
-    if ((digest.lo | digest.hi) != 0) {
-        bt_core_adapter_drop(served->core, digest);
-    }
+    drop_unused(served, bt_served_adapter_remove(served, name));
     BT_LOG_INFO("adapter %s was unloaded", name);
     return BT_OK;
 }

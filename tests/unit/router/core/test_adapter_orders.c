@@ -104,11 +104,26 @@ static void worker_that_cannot_load_an_adapter_is_named(void **state)
     bt_core_destroy(w->core);
 }
 
+static void adapter_that_was_dropped_is_not_found(void **state)
+{
+    world_t *w = &world;
+
+    (void)state;
+    start(w, 8);
+    (void)join_flags(w, "prefill-0", BT_ROLE_PREFILL, FLAGS);
+    assert_int_equal(look(w), BT_ERR_NOT_FOUND);
+    assert_string_equal(why, "it was dropped meanwhile");
+    bt_core_adapter_offer(w->core, sql);
+    bt_core_adapter_drop(w->core, sql);
+    bt_core_destroy(w->core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(adapter_is_there_when_all_workers_have_loaded_it),
         BT_TEST(worker_that_cannot_load_an_adapter_is_named),
+        BT_TEST(adapter_that_was_dropped_is_not_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

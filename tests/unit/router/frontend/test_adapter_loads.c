@@ -126,6 +126,32 @@ static void adapter_that_a_worker_cannot_load_is_dropped(void **state)
     stop_with(w);
 }
 
+/* A content that a load waits for stays, whatever is unloaded meanwhile. */
+static void
+load_goes_on_when_its_content_is_unloaded_by_another_name(void **state)
+{
+    world_t *w = &world;
+
+    (void)state;
+    start_with(w);
+    assert_int_equal(begin(w, "one", dir, NULL), BT_OK);
+    drain_pool(w);
+    say(w, w->p, BT_OK);
+    say(w, w->d, BT_OK);
+    bt_adapter_load_tick(w->served, bt_now_us());
+    assert_int_equal(begin(w, "two", dir, NULL), BT_OK);
+    drain_pool(w);
+    assert_int_equal(bt_adapter_unload(w->served, "one"), BT_OK);
+    assert_int_equal(count(w, BT_MSG_ADAPTER), 2); /* and none to drop it */
+    bt_adapter_load_tick(w->served, bt_now_us());
+    assert_int_equal(n_done, 2);
+    assert_int_equal(last_error.http_status, 0);
+    assert_int_equal(w->served->n_adapters, 1);
+    assert_int_equal(bt_adapter_unload(w->served, "two"), BT_OK);
+    assert_int_equal(count(w, BT_MSG_ADAPTER), 4);
+    stop_with(w);
+}
+
 static void tenant_sees_its_own_adapters_only(void **state)
 {
     const bt_tenant_t acme = {.name = "acme", .is_named = true};
@@ -147,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(adapter_is_offered_when_the_workers_have_it),
         BT_TEST(adapter_that_a_worker_cannot_load_is_dropped),
+        BT_TEST(load_goes_on_when_its_content_is_unloaded_by_another_name),
         BT_TEST(tenant_sees_its_own_adapters_only),
     };
 
