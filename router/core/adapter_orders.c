@@ -107,6 +107,7 @@ bt_status_t bt_core_adapter_load(bt_core_t *core, bt_hash128_t digest,
         if ((answer != NULL) && (answer->status == BT_OK)) {
             continue;
         }
+        free_answer(answer); /* a refusal of before is no answer to this */
         order(core, worker, at, 1);
     }
     return BT_OK;

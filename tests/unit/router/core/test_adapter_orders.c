@@ -104,6 +104,31 @@ static void worker_that_cannot_load_an_adapter_is_named(void **state)
     bt_core_destroy(w->core);
 }
 
+static void refusal_of_before_is_no_answer_to_the_next_order(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p;
+
+    (void)state;
+    start(w, 8);
+    p = join_flags(w, "prefill-0", BT_ROLE_PREFILL, FLAGS);
+    assert_int_equal(bt_core_adapter_load(w->core, sql, "sql", "/l/sql"),
+                     BT_OK);
+    says(w, p, BT_OK, "");
+    bt_core_adapter_offer(w->core, sql);
+    bt_test_expect_log_lines(1);
+    says(w, p, BT_ERR_NO_MEMORY, "it takes 7 KiB");
+    assert_int_equal(bt_core_adapter_load(w->core, sql, "sql2", "/l/sql"),
+                     BT_OK);
+    assert_int_equal(orders_to(w, p, 1), 2);
+    assert_int_equal(look(w), BT_ERR_BUSY);
+    assert_false(is_able(p));
+    says(w, p, BT_OK, "");
+    assert_int_equal(look(w), BT_OK);
+    assert_true(is_able(p));
+    bt_core_destroy(w->core);
+}
+
 static void adapter_that_was_dropped_is_not_found(void **state)
 {
     world_t *w = &world;
@@ -123,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(adapter_is_there_when_all_workers_have_loaded_it),
         BT_TEST(worker_that_cannot_load_an_adapter_is_named),
+        BT_TEST(refusal_of_before_is_no_answer_to_the_next_order),
         BT_TEST(adapter_that_was_dropped_is_not_found),
     };
 
