@@ -182,7 +182,7 @@ bt_worker_adapter_t *bt_adapters_find(const bt_worker_t *w, bt_hash128_t digest)
 struct bt_adapter_load {
     bt_list_t link;
     bt_msg_adapter_t order;
-    bt_worker_link_t *from; /* NULL: gone */
+    bt_worker_link_t *from; /* NULL: nobody wants it any more */
     pthread_t thread;
     bool is_begun;
     atomic_bool is_over;
@@ -210,6 +210,9 @@ static void tell(bt_worker_t *w, bt_worker_link_t *to, bt_hash128_t digest,
 
 static void claim(bt_worker_adapter_t *at, const bt_worker_link_t *router)
 {
+    if (router == NULL) {
+        return; /* the next sweep frees it, unless another router wants it */
+    }
     for (uint32_t i = 0; i < at->n_routers; i++) {
         if (at->routers[i] == router) {
             return;
@@ -320,6 +323,24 @@ static void begin_load(bt_worker_t *w, bt_adapter_load_t *load)
     load->is_begun = true;
 }
 
+/* Takes a router's orders back: all, or those of one adapter. One that is being
+ * read ends by itself. */
+static void take_back(bt_worker_t *w, const bt_worker_link_t *from,
+                      const bt_hash128_t *digest)
+{
+    BT_LIST_FOR_EACH_ENTRY(bt_adapter_load_t, load, &w->adapters.loads, link) {
+        if ((load->from != from) ||
+            ((digest != NULL) &&
+             !bt_hash128_equal(load->order.adapter, *digest))) {
+            continue;
+        }
+        load->from = NULL;
+        if (!load->is_begun) {
+            end_load(w, load);
+        }
+    }
+}
+
 void bt_adapters_on_order(bt_worker_t *w, bt_worker_link_t *from,
                           const bt_msg_adapter_t *order)
 {
@@ -329,6 +350,9 @@ void bt_adapters_on_order(bt_worker_t *w, bt_worker_link_t *from,
     if (order->loads == 0) {
         if (at != NULL) {
             release(at, from);
+        }
+        if (w->adapters.is_open) {
+            take_back(w, from, &order->adapter);
         }
         return;
     }
@@ -391,9 +415,7 @@ void bt_adapters_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
     BT_LIST_FOR_EACH_ENTRY(bt_worker_adapter_t, at, &w->adapters.list, link) {
         release(at, from);
     }
-    BT_LIST_FOR_EACH_ENTRY(bt_adapter_load_t, load, &w->adapters.loads, link) {
-        load->from = (load->from == from) ? NULL : load->from;
-    }
+    take_back(w, from, NULL);
 }
 
 void bt_adapters_close(bt_worker_t *w)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/link/link_priv.h"
 #include "inference/adapter/adapter.h"
 #include "tests/support/hf_folder.h"
 #include "tests/support/testsupport.h"
@@ -19,6 +20,9 @@ typedef struct bench {
     bt_config_t config;
     bt_worker_t w;
     bt_start_t s;
+    bt_control_t control;
+    bt_link_t links[2]; /* keep what is posted */
+    bt_worker_link_t routers[2];
     char lora[512];
 } bench_t;
 
@@ -44,6 +48,16 @@ static bench_t *open_bench(void)
     assert_int_equal(bt_model_load(b->s.gguf, b->w.backend, &config, why,
                                    sizeof(why), &b->w.model),
                      BT_OK);
+    bt_list_init(&b->control.dirty);
+    b->control.max_queue_bytes = 1u << 20;
+    bt_strbuf_init(&b->w.out, 1u << 20);
+    for (size_t i = 0; i < BT_ARRAY_LEN(b->links); i++) {
+        b->links[i].control = &b->control;
+        b->links[i].state = LINK_UP;
+        bt_list_init(&b->links[i].in_dirty);
+        bt_strbuf_init(&b->links[i].out, 1u << 20);
+        b->routers[i].control = &b->links[i];
+    }
     b->w.config = &b->config;
     b->config.lora = b->lora;
     b->config.max_lora_rank = 4;
@@ -56,6 +70,9 @@ static void close_bench(bench_t *b)
     bt_model_destroy(b->w.model);
     bt_backend_close(b->w.backend);
     bt_gguf_close(b->s.gguf);
+    bt_strbuf_fini(&b->links[0].out);
+    bt_strbuf_fini(&b->links[1].out);
+    bt_strbuf_fini(&b->w.out);
     free(b);
 }
 
@@ -127,14 +144,11 @@ static void adapter_of_too_large_a_rank_ends_the_start(void **state)
     bt_hf_folder_remove(dir);
 }
 
-/* Carries an order out. @return adapters that are here then */
-static uint32_t order(bench_t *b, bt_hash128_t digest, const char *path)
+/* Carries out all that routers ordered. @return adapters that are here then */
+static uint32_t run(bench_t *b)
 {
-    bt_msg_adapter_t msg = {.adapter = digest, .loads = 1, .name = "later"};
     const uint64_t end_ms = bt_now_ms() + 60000;
 
-    snprintf(msg.path, sizeof(msg.path), "%s", path);
-    bt_adapters_on_order(&b->w, NULL, &msg);
     while (!bt_list_empty(&b->w.adapters.loads)) {
         assert_true(bt_now_ms() < end_ms);
         bt_adapters_step(&b->w);
@@ -143,47 +157,137 @@ static uint32_t order(bench_t *b, bt_hash128_t digest, const char *path)
     return b->w.adapters.n;
 }
 
-static void adapter_is_loaded_on_order_and_dropped_when_unused(void **state)
+static void say(bench_t *b, uint32_t router, uint32_t loads,
+                bt_hash128_t digest, const char *path)
 {
-    const bt_msg_adapter_t drop = {.loads = 0};
-    bench_t *const b = open_bench();
-    bt_msg_adapter_t msg = drop;
+    bt_msg_adapter_t msg = {.adapter = digest, .loads = loads, .name = "later"};
+
+    snprintf(msg.path, sizeof(msg.path), "%s", path);
+    bt_adapters_on_order(&b->w, &b->routers[router], &msg);
+}
+
+static uint32_t order(bench_t *b, bt_hash128_t digest, const char *path)
+{
+    say(b, 0, 1, digest, path);
+    return run(b);
+}
+
+static bt_hash128_t digest_of(const bench_t *b, const char *dir)
+{
     bt_adapter_t *adapter = NULL;
-    bt_worker_adapter_t *at;
-    char dir[128];
+    bt_hash128_t digest;
     char why[256];
 
-    (void)state;
-    snprintf(dir, sizeof(dir), "%s", write_adapter(2));
+    assert_int_equal(
+        bt_adapter_open(dir, b->s.gguf, why, sizeof(why), &adapter), BT_OK);
+    digest = adapter->digest;
+    bt_adapter_free(adapter);
+    return digest;
+}
+
+static void open_for_orders(bench_t *b)
+{
     b->config.lora_dir = "/tmp";
     b->config.lora_memory_bytes = 4096 + 2048; /* one, as padded */
     assert_int_equal(bt_adapters_max_rank(&b->config), 4);
     assert_int_equal(bt_adapters_open(&b->w, &b->s), BT_OK);
-    assert_int_equal(
-        bt_adapter_open(dir, b->s.gguf, why, sizeof(why), &adapter), BT_OK);
-    msg.adapter = adapter->digest;
+}
+
+static void adapter_is_loaded_on_order_and_dropped_when_unused(void **state)
+{
+    bench_t *const b = open_bench();
+    bt_worker_adapter_t *at;
+    bt_hash128_t digest;
+    char dir[128];
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s", write_adapter(2));
+    open_for_orders(b);
+    digest = digest_of(b, dir);
     bt_test_expect_log_lines(3);
     assert_int_equal(order(b, (bt_hash128_t){1, 2}, dir), 0); /* others */
-    assert_int_equal(order(b, adapter->digest, "/etc"), 0);
+    assert_int_equal(order(b, digest, "/etc"), 0);
     b->config.lora_memory_bytes = 100;
-    assert_int_equal(order(b, adapter->digest, dir), 0);
+    assert_int_equal(order(b, digest, dir), 0);
     b->config.lora_memory_bytes = 4096 + 2048;
-    assert_int_equal(order(b, adapter->digest, dir), 1);
-    assert_int_equal(order(b, adapter->digest, dir), 1); /* again */
-    at = bt_adapters_find(&b->w, adapter->digest);
+    assert_int_equal(order(b, digest, dir), 1);
+    assert_int_equal(order(b, digest, dir), 1); /* again */
+    at = bt_adapters_find(&b->w, digest);
     at->n_jobs = 1;
-    bt_adapters_on_order(&b->w, NULL, &msg);
+    say(b, 0, 0, digest, "");
     bt_adapters_step(&b->w);
     assert_int_equal(b->w.adapters.n, 1); /* a job has it */
     at->n_jobs = 0;
     bt_adapters_step(&b->w);
     assert_int_equal(b->w.adapters.n, 0);
     assert_int_equal(b->w.adapters.bytes, 0);
-    assert_int_equal(order(b, adapter->digest, dir), 1);
-    bt_adapters_router_gone(&b->w, NULL);
+    assert_int_equal(order(b, digest, dir), 1);
+    say(b, 1, 1, digest, dir);
+    bt_adapters_router_gone(&b->w, &b->routers[0]);
+    bt_adapters_step(&b->w);
+    assert_int_equal(b->w.adapters.n, 1); /* the other router has it */
+    bt_adapters_router_gone(&b->w, &b->routers[1]);
     bt_adapters_step(&b->w);
     assert_int_equal(b->w.adapters.n, 0);
-    bt_adapter_free(adapter);
+    close_bench(b);
+    bt_hf_folder_remove(dir);
+}
+
+/* A router takes an order back, or goes, before the load is begun, and while
+ * it is read: no claim stays. */
+static void order_that_is_taken_back_leaves_nothing(void **state)
+{
+    bench_t *const b = open_bench();
+    bt_hash128_t digest;
+    char dir[128];
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s", write_adapter(2));
+    open_for_orders(b);
+    digest = digest_of(b, dir);
+    for (uint32_t begun = 0; begun < 2; begun++) {
+        for (uint32_t gone = 0; gone < 2; gone++) {
+            say(b, 0, 1, digest, dir);
+            if (begun) {
+                bt_adapters_step(&b->w);
+            }
+            if (gone) {
+                bt_adapters_router_gone(&b->w, &b->routers[0]);
+            } else {
+                say(b, 0, 0, digest, "");
+            }
+            assert_int_equal(bt_list_empty(&b->w.adapters.loads), !begun);
+            assert_int_equal(run(b), begun);
+            bt_adapters_step(&b->w); /* a sweep */
+            assert_int_equal(b->w.adapters.n, 0);
+            assert_int_equal(b->w.adapters.bytes, 0);
+            assert_int_equal(b->links[0].out.len, 0); /* nobody asks */
+        }
+    }
+    /* Another router's order of the same is carried out. */
+    say(b, 0, 1, digest, dir);
+    say(b, 1, 1, digest, dir);
+    bt_adapters_step(&b->w);
+    say(b, 0, 0, digest, "");
+    assert_int_equal(run(b), 1);
+    bt_adapters_step(&b->w);
+    assert_int_equal(b->w.adapters.n, 1);
+    assert_int_equal(b->links[0].out.len, 0);
+    assert_true(b->links[1].out.len > 0);
+    /* Ordered again while the first load is read: claimed once. */
+    say(b, 1, 0, digest, "");
+    bt_adapters_step(&b->w);
+    assert_int_equal(b->w.adapters.n, 0);
+    say(b, 0, 1, digest, dir);
+    bt_adapters_step(&b->w);
+    say(b, 0, 0, digest, "");
+    say(b, 0, 1, digest, dir);
+    assert_int_equal(run(b), 1);
+    bt_adapters_step(&b->w);
+    assert_int_equal(b->w.adapters.n, 1);
+    say(b, 0, 0, digest, "");
+    bt_adapters_step(&b->w);
+    assert_int_equal(b->w.adapters.n, 0);
     close_bench(b);
     bt_hf_folder_remove(dir);
 }
@@ -194,6 +298,7 @@ int main(void)
         BT_TEST(adapter_is_found_by_its_digest),
         BT_TEST(adapter_is_loaded_on_order_and_dropped_when_unused),
         BT_TEST(adapter_of_too_large_a_rank_ends_the_start),
+        BT_TEST(order_that_is_taken_back_leaves_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
