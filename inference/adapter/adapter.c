@@ -85,6 +85,12 @@ static bt_status_t check_source(bt_adapter_build_t *build,
         return bt_adapter_fail(build, BT_ERR_BAD_FILE,
                                "%s has matrices of absurd sizes", name.text);
     }
+    if (!(s->scale - s->scale == 0.0f)) {
+        return bt_adapter_fail(build, BT_ERR_BAD_FILE,
+                               "%s has a scale that is not finite: its alpha "
+                               "is not, or too large",
+                               name.text);
+    }
     if (has_bad_number(s->a_type, s->a, s->rank * s->n_in) ||
         has_bad_number(s->b_type, s->b, s->n_out * s->rank)) {
         return bt_adapter_fail(build, BT_ERR_BAD_FILE,

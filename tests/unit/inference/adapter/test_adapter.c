@@ -347,6 +347,20 @@ static void gguf_file_of_something_else_is_refused(void **state)
                       "blk.2.attn_q.weight.lora_b"}},
          BT_ERR_MISMATCH,
          "it has layer 2, the model has 2"},
+        {{.type = "adapter",
+          .arch = "llama",
+          .tensors = {"blk.1.attn_q.weight.lora_a",
+                      "blk.1.attn_q.weight.lora_b"},
+          .alpha = NAN},
+         BT_ERR_BAD_FILE,
+         "blk.1.attn_q.weight.lora_a has a scale that is not finite"},
+        {{.type = "adapter",
+          .arch = "llama",
+          .tensors = {"blk.1.attn_q.weight.lora_a",
+                      "blk.1.attn_q.weight.lora_b"},
+          .alpha = -INFINITY},
+         BT_ERR_BAD_FILE,
+         "has a scale that is not finite"},
     };
     bt_gguf_t *const base = open_base("llama");
     bt_adapter_t *adapter = NULL;
