@@ -22,21 +22,36 @@ void bt_tiny_put_experts(bt_tiny_writer_t *w)
     }
 }
 
-/* Matrices of all experts in one tensor, and their biases. */
-static void add_stacked(bt_tiny_writer_t *w, uint32_t layer, const char *name,
+/* Matrices of all experts in one tensor. */
+static void add_weights(bt_tiny_writer_t *w, uint32_t layer, const char *name,
                         uint32_t type, uint64_t n_in, uint64_t n_out)
 {
     const uint32_t n = w->model->n_experts;
-    bt_tiny_tensor_t *t = bt_tiny_add_tensor(w, type, n_in, n_out * n);
+    bt_tiny_tensor_t *const t = bt_tiny_add_tensor(w, type, n_in, n_out * n);
 
     t->n_dims = 3;
     t->n_mats = n;
     bt_tiny_name_part(t, layer, name, "weight");
+}
+
+/* Their biases, where the family has some. */
+static void add_biases(bt_tiny_writer_t *w, uint32_t layer, const char *name,
+                       uint64_t n_out)
+{
+    bt_tiny_tensor_t *t;
+
     if (w->family->expert_biases) {
-        t = bt_tiny_add_tensor(w, 0 /* F32 */, n_out, n);
+        t = bt_tiny_add_tensor(w, 0 /* F32 */, n_out, w->model->n_experts);
         t->reach = 0.5f;
         bt_tiny_name_part(t, layer, name, "bias");
     }
+}
+
+static void add_stacked(bt_tiny_writer_t *w, uint32_t layer, const char *name,
+                        uint32_t type, uint64_t n_in, uint64_t n_out)
+{
+    add_weights(w, layer, name, type, n_in, n_out);
+    add_biases(w, layer, name, n_out);
 }
 
 static void add_shared(bt_tiny_writer_t *w, uint32_t layer)
@@ -68,9 +83,12 @@ void bt_tiny_add_experts(bt_tiny_writer_t *w, uint32_t layer, uint32_t mixed)
 
     bt_tiny_add_matrix(w, layer, "ffn_gate_inp", m->router_type, m->dim,
                        m->n_experts, w->family->expert_biases);
-    add_stacked(w, layer, m->gate_up ? "ffn_gate_up_exps" : gate, m->type,
-                m->dim, m->gate_up ? 2 * dim : dim);
-    if (!m->gate_up) {
+    if (m->gate_up) {
+        add_weights(w, layer, "ffn_gate_up_exps", m->type, m->dim, 2 * dim);
+        add_biases(w, layer, "ffn_gate_exps", dim);
+        add_biases(w, layer, "ffn_up_exps", dim);
+    } else {
+        add_stacked(w, layer, gate, m->type, m->dim, dim);
         add_stacked(w, layer, "ffn_up_exps", up, m->dim, dim);
     }
     add_stacked(w, layer, "ffn_down_exps", mixed, dim, m->dim);

@@ -147,6 +147,18 @@ static void refuse_apart(bt_loader_t *ld, uint32_t i)
     }
 }
 
+/* Refuses gate and up in one tensor where they have biases: these are added to
+ * each by itself (multiply_up). */
+static void refuse_fused(bt_loader_t *ld, const char *name)
+{
+    if (ld->family->experts.biases) {
+        bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
+                       "the file has gate and up of biased experts in one "
+                       "tensor (%s): convert the model with a tensor for each",
+                       name);
+    }
+}
+
 static bool differ(const bt_loader_t *ld, uint32_t i)
 {
     char name[NAME_BYTES];
@@ -225,6 +237,7 @@ void bt_experts_load(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
     bt_loader_matrix_f32(ld, name_of(name, i, "ffn_gate_inp"), hp->n, dim,
                          &e->router);
     if (bt_loader_has(ld, name_of(name, i, "ffn_gate_up_exps"))) {
+        refuse_fused(ld, name);
         bt_loader_stacked(ld, name, hp->n, 2 * hp->dim, dim, &e->up[0]);
     } else {
         bt_loader_stacked(ld, name_of(name, i, "ffn_gate_exps"), hp->n, hp->dim,

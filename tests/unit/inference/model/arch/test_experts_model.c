@@ -143,6 +143,18 @@ static void experts_of_old_converters_are_refused_by_name(void **state)
                         "(blk.0.ffn_gate.0.weight)");
 }
 
+/* Biases of gate and up are added to each by itself. */
+static void one_tensor_of_biased_gate_and_up_is_refused_by_name(void **state)
+{
+    bt_tiny_model_t tiny = with_experts("gpt-oss");
+
+    (void)state;
+    tiny.gate_up = true;
+    expect_load_refused(&tiny, BT_ERR_UNSUPPORTED,
+                        "gate and up of biased experts in one tensor "
+                        "(blk.0.ffn_gate_up_exps.weight)");
+}
+
 /* The file says 8 experts and has 8; a key that says 4 is not believed. */
 static void other_number_of_experts_than_the_files_is_refused(void **state)
 {
@@ -208,6 +220,7 @@ int main(void)
         BT_TEST(routing_is_the_familys_unless_the_file_says_more),
         BT_TEST(impossible_numbers_of_experts_are_refused_by_name),
         BT_TEST(experts_of_old_converters_are_refused_by_name),
+        BT_TEST(one_tensor_of_biased_gate_and_up_is_refused_by_name),
         BT_TEST(other_number_of_experts_than_the_files_is_refused),
         BT_TEST(row_that_is_not_finite_changes_no_other),
     };
