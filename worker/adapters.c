@@ -271,11 +271,28 @@ static void end_load(bt_worker_t *w, bt_adapter_load_t *load)
     bt_free(load);
 }
 
+/* Frees an adapter that nobody has. @return whether there was one */
+static bool sweep(bt_worker_t *w)
+{
+    BT_LIST_FOR_EACH_ENTRY(bt_worker_adapter_t, at, &w->adapters.list, link) {
+        if (!at->is_named && (at->n_routers == 0) && (at->n_jobs == 0)) {
+            BT_LOG_INFO("adapter %s is dropped", at->name);
+            w->adapters.bytes -= bt_lora_bytes(at->lora);
+            drop(w, at);
+            return true;
+        }
+    }
+    return false;
+}
+
 static void take_load(bt_worker_t *w, bt_adapter_load_t *load)
 {
     const size_t bytes = (load->lora != NULL) ? bt_lora_bytes(load->lora) : 0;
     bt_worker_adapter_t *at = NULL;
 
+    while ((load->status == BT_OK) && sweep(w)) {
+        /* What nobody has makes room. */
+    }
     if ((load->status == BT_OK) &&
         (bytes > w->config->lora_memory_bytes - w->adapters.bytes)) {
         load->status = BT_ERR_NO_MEMORY;
@@ -376,19 +393,6 @@ void bt_adapters_on_order(bt_worker_t *w, bt_worker_link_t *from,
     bt_list_push_back(&w->adapters.loads, &load->link);
 }
 
-/* Frees an adapter that nobody has. */
-static void sweep(bt_worker_t *w)
-{
-    BT_LIST_FOR_EACH_ENTRY(bt_worker_adapter_t, at, &w->adapters.list, link) {
-        if (!at->is_named && (at->n_routers == 0) && (at->n_jobs == 0)) {
-            BT_LOG_INFO("adapter %s is dropped", at->name);
-            w->adapters.bytes -= bt_lora_bytes(at->lora);
-            drop(w, at);
-            return; /* the next one in the next turn */
-        }
-    }
-}
-
 void bt_adapters_step(bt_worker_t *w)
 {
     bt_adapter_load_t *const load = first_load(w);
@@ -397,7 +401,7 @@ void bt_adapters_step(bt_worker_t *w)
         return;
     }
     if (load == NULL) {
-        sweep(w);
+        (void)sweep(w); /* the next one in the next turn */
     } else if (!load->is_begun) {
         begin_load(w, load);
     } else if (atomic_load(&load->is_over)) {

@@ -292,6 +292,30 @@ static void order_that_is_taken_back_leaves_nothing(void **state)
     bt_hf_folder_remove(dir);
 }
 
+/* The memory of an adapter that was dropped while another's load was queued is
+ * that one's. */
+static void dropped_adapter_makes_room_for_the_next(void **state)
+{
+    bench_t *const b = open_bench();
+    bt_hash128_t one, two;
+    char dirs[2][128];
+
+    (void)state;
+    snprintf(dirs[0], sizeof(dirs[0]), "%s", write_adapter(2));
+    snprintf(dirs[1], sizeof(dirs[1]), "%s", write_adapter(3));
+    open_for_orders(b); /* for one of them */
+    one = digest_of(b, dirs[0]);
+    two = digest_of(b, dirs[1]);
+    assert_int_equal(order(b, one, dirs[0]), 1);
+    say(b, 0, 0, one, "");
+    assert_int_equal(order(b, two, dirs[1]), 1);
+    assert_null(bt_adapters_find(&b->w, one));
+    assert_non_null(bt_adapters_find(&b->w, two));
+    close_bench(b);
+    bt_hf_folder_remove(dirs[0]);
+    bt_hf_folder_remove(dirs[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +323,7 @@ int main(void)
         BT_TEST(adapter_is_loaded_on_order_and_dropped_when_unused),
         BT_TEST(adapter_of_too_large_a_rank_ends_the_start),
         BT_TEST(order_that_is_taken_back_leaves_nothing),
+        BT_TEST(dropped_adapter_makes_room_for_the_next),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
