@@ -396,6 +396,15 @@ static bool may_load(const bt_supervisor_t *s,
             error, ERROR_BYTES);
         return false;
     }
+    if ((s->plan->config->lora[0] != '\0') ||
+        (s->plan->config->lora_dir[0] != '\0')) {
+        snprintf(error, ERROR_BYTES,
+                 "%s is not loaded beside %s: adapters (%s) are those of one "
+                 "model",
+                 command->name, s->plan->models[0].name,
+                 (s->plan->config->lora[0] != '\0') ? "--lora" : "--lora-dir");
+        return false;
+    }
     if (s->plan->n_models == BT_CONFIG_MAX_MODELS) {
         snprintf(error, ERROR_BYTES, "there are %d models already",
                  BT_CONFIG_MAX_MODELS);

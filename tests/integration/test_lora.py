@@ -5,8 +5,10 @@ import json
 import os
 import tempfile
 
+import admin_socket
 from adapters import ATTENTION, Adapter
-from harness import PACED, Cluster, Process, Stream, tiny_model, wait_until
+from harness import PACED, Cluster, Process, Stream, small_model, tiny_model, wait_until
+from launch import Launch
 from test_failures import stream_and
 
 SHAPE = dict(layers=2, dim=64, heads=4, kv_heads=2, ffn=128)
@@ -248,3 +250,27 @@ def test_adapter_is_loaded_and_unloaded_at_run_time():
         with Cluster(model) as c:
             status, text = load(c, "a", "one")
             assert status == 403 and "--lora-dir" in text, text
+
+
+def test_adapters_are_those_of_one_model_of_a_launch():
+    """Another model's workers would get them too, and a router that starts again would refuse two models with adapters."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        model = model_of(directory)
+        os.mkdir(os.path.join(directory, "other"))
+        other = small_model(os.path.join(directory, "other"))
+        path = Adapter(8, 5, SHAPE).peft(os.path.join(directory, "sql"))
+        for option, name in ((f"--lora=sql={path}", "--lora"), ("--lora-dir=" + directory, "--lora-dir")):
+            with Launch("--model", model, option) as launch:
+                try:
+                    launch.admin("load-model", f"b={other}")
+                    assert False, "it is loaded"
+                except admin_socket.Refused as e:
+                    assert str(e) == f"b is not loaded beside tiny: adapters ({name}) are those of one model", e
+                http = launch.process("router")["http"]
+                status, said = launch.post(http, "/v1/completions", {"model": "b", "prompt": PROMPT, "max_tokens": 1})
+                assert status == 404, said
+                # The model itself is unloaded and loaded as before.
+                launch.admin("unload-model", "tiny", "wait=yes")
+                launch.admin("load-model", "tiny", "wait=yes")
+                wait_until("it is served again", lambda: launch.post(
+                    http, "/v1/completions", {"model": "tiny", "prompt": PROMPT, "max_tokens": 1})[0] == 200)
