@@ -205,6 +205,12 @@ static bt_status_t read_nextn(const bt_hparams_t *target, char *why,
                  "not supported");
         return BT_ERR_UNSUPPORTED;
     }
+    if (target->experts.n > 0) {
+        snprintf(why, why_bytes,
+                 "multi-token prediction of a model with experts is not "
+                 "supported");
+        return BT_ERR_UNSUPPORTED;
+    }
     *hp = *target;
     hp->n_layers = 1;
     hp->n_nextn = 0;

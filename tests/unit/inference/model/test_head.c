@@ -320,6 +320,12 @@ static void heads_of_other_targets_are_refused_by_what_differs(void **state)
     c.target.nextn = false;
     expect_refused(&c, BT_ERR_UNSUPPORTED,
                    "no layers of multi-token prediction");
+    c = nextn_case(true);
+    c.target.architecture = "qwen3moe";
+    c.target.n_experts = 8;
+    c.target.n_experts_used = 2;
+    expect_refused(&c, BT_ERR_UNSUPPORTED,
+                   "multi-token prediction of a model with experts");
 }
 
 static void head_load_survives_every_failed_allocation(void **state)
