@@ -131,7 +131,9 @@ static bt_status_t append_text(bt_config_store_t *store,
     bt_status_t status;
 
     bt_strbuf_init(&list, ADAPTERS_BYTES);
-    bt_strbuf_printf(&list, "%s;%s", store->texts[i], text);
+    bt_strbuf_printf(
+        &list, "%s%s%s", store->texts[i],
+        ((store->texts[i][0] != '\0') && (text[0] != '\0')) ? ";" : "", text);
     status = bt_strbuf_status(&list);
     if (status == BT_OK) {
         status = bt_config_keep(&store->texts[i], list.data);

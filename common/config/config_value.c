@@ -189,9 +189,13 @@ static bool next_targets(const char **text_p, targets_t *targets_p)
 
 static bool are_adapters(const char *text)
 {
+    const size_t n = strlen(text);
     bt_config_adapter_t adapter;
     bt_status_t status = BT_OK;
 
+    if ((n > 0) && (text[n - 1] == ';')) {
+        return false; /* what is appended would come behind an empty one */
+    }
     while (status == BT_OK) {
         status = bt_config_adapter_next(&text, &adapter);
     }

@@ -64,6 +64,15 @@ static void adapters_have_names_and_paths(void **state)
     assert_int_equal(bt_config_adapter_next(&rest, &adapter), BT_OK);
     assert_int_equal(bt_config_adapter_next(&rest, &adapter), BT_ERR_NOT_FOUND);
     bt_config_destroy(store);
+    assert_int_equal(load(BT_PROG_DECODE,
+                          "--lora= --lora a=/x --lora= --lora b=/y", &c,
+                          &store),
+                     BT_OK);
+    assert_string_equal(c->lora, "a=/x;b=/y"); /* nothing is lost */
+    bt_config_destroy(store);
+    assert_refused(BT_PROG_ROUTER, "--lora a=/x; --lora b=/y",
+                   "baton-router: --lora: 'a=/x;' is not NAME=PATH, a name as "
+                   "a model has it and the path of a LoRA adapter\n");
     assert_refused(BT_PROG_ROUTER, "--lora /x",
                    "baton-router: --lora: '/x' is not NAME=PATH, a name as a "
                    "model has it and the path of a LoRA adapter\n");
