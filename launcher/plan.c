@@ -10,7 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/status.h"
 
-#define ARGS_BYTES  65536
+#define ARGS_BYTES  (256u << 10) /* --lora's may take 120 KiB */
 #define CORES_BYTES 8192
 /* The longest suffix of a model's name, ".prefill-255", and its zero. */
 #define SUFFIX_BYTES 13

@@ -12,11 +12,13 @@
 #include "common/config/config_options.h"
 #include "common/config/version.h"
 
-#define REASON_BYTES   512
-#define ENV_BYTES      64
-#define HELP_BYTES     65536
-#define NAME_BYTES     128
-#define ADAPTERS_BYTES ((size_t)4 << 20) /* of --lora */
+#define REASON_BYTES 512
+#define ENV_BYTES    64
+#define HELP_BYTES   65536
+#define NAME_BYTES   128
+/* Largest value of --lora: the launcher passes it on in one argument, of which
+ * Linux takes 128 KiB. */
+#define ADAPTERS_BYTES ((size_t)120 << 10)
 
 /* In the order of the bits BT_PROG_. */
 static const struct {
@@ -145,6 +147,25 @@ static bt_status_t append_text(bt_config_store_t *store,
     return status;
 }
 
+/* Checks that a list fits, with @a text appended to what the same source gave
+ * before. */
+static bt_status_t check_length(const bt_config_store_t *store,
+                                const bt_option_t *option, const char *text,
+                                bool appends, const char *where)
+{
+    const size_t i = (size_t)(option - bt_config_options);
+    const size_t before = appends ? strlen(store->texts[i]) + 1 : 0;
+
+    return (before + strlen(text) < ADAPTERS_BYTES)
+               ? BT_OK
+               : bt_config_complain(store,
+                                    "%s: the names and paths of all adapters "
+                                    "take more than %zu KiB, the most that "
+                                    "--lora takes; use shorter paths, or "
+                                    "--lora-dir",
+                                    where, ADAPTERS_BYTES >> 10);
+}
+
 bt_status_t bt_config_store_set(bt_config_store_t *store,
                                 const bt_option_t *option, const char *text,
                                 bt_config_source_t source, const char *where)
@@ -161,6 +182,13 @@ bt_status_t bt_config_store_set(bt_config_store_t *store,
     if (((option->programs & store->program) == 0) ||
         (source < store->sources[i])) {
         return BT_OK;
+    }
+    if (option->type == BT_OPTION_ADAPTERS) {
+        status = check_length(store, option, value.text,
+                              source == store->sources[i], where);
+        if (status != BT_OK) {
+            return status;
+        }
     }
     status = bt_config_keep(&store->wheres[i], where);
     if (status != BT_OK) {

@@ -360,6 +360,25 @@ static void a_pool_of_given_size_is_an_argument(void **state)
     destroy(&p);
 }
 
+static void a_long_list_of_adapters_is_passed_on(void **state)
+{
+    static char list[120 * 1024];
+    planned_t p;
+
+    (void)state;
+    snprintf(list, sizeof(list), "--lora=");
+    for (size_t at = strlen(list); at + 64 < sizeof(list); at += 64) {
+        snprintf(list + at, sizeof(list) - at, "a%06zu=/%054u;", at, 0u);
+    }
+    list[strlen(list) - 1] = '\0';
+    setenv("BATON_LORA", list + strlen("--lora="), 1);
+    p = make_plan(6, "--model m.gguf");
+    unsetenv("BATON_LORA");
+    assert_true(has_arg(p.plan, 0, list)); /* the router */
+    assert_true(has_arg(p.plan, 1, list)); /* a worker */
+    destroy(&p);
+}
+
 static void threads_share_the_cores_evenly(void **state)
 {
     static const struct {
@@ -757,6 +776,7 @@ int main(void)
         BT_TEST(a_quota_is_shared_and_pins_nobody),
         BT_TEST(workers_are_added_to_a_model_and_taken_back),
         BT_TEST(a_pool_of_given_size_is_an_argument),
+        BT_TEST(a_long_list_of_adapters_is_passed_on),
         BT_TEST(each_of_several_models_has_workers_of_its_own),
         BT_TEST(several_routers_have_ports_and_sockets_of_their_own),
         BT_TEST(each_router_has_a_port_for_grpc),

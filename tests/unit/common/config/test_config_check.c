@@ -83,6 +83,34 @@ static void adapters_have_names_and_paths(void **state)
                    "are given\n");
 }
 
+/* The launcher passes the list on in one argument. */
+static void list_of_adapters_fits_one_argument(void **state)
+{
+    static const size_t most = 120 * 1024 - 1;
+    static char list[120 * 1024 + 1];
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    for (size_t at = 0; at < most; at += 64) {
+        snprintf(list + at, sizeof(list) - at, "a%06zu=/%054u;", at, 0u);
+    }
+    list[most] = '\0'; /* in place of the last ; */
+    setenv("BATON_LORA", list, 1);
+    assert_int_equal(load(BT_PROG_DECODE, "", &c, &store), BT_OK);
+    assert_int_equal(strlen(c->lora), most);
+    bt_config_destroy(store);
+    list[most] = '0';
+    list[most + 1] = '\0';
+    setenv("BATON_LORA", list, 1);
+    assert_refused(
+        BT_PROG_DECODE, "",
+        "baton-decode-worker: BATON_LORA: the names and paths of all adapters "
+        "take more than 120 KiB, the most that --lora takes; use shorter "
+        "paths, or --lora-dir\n");
+    unsetenv("BATON_LORA");
+}
+
 static void tenant_is_named_by_one_option_only(void **state)
 {
     const bt_config_t *c = NULL;
@@ -153,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(public_address_needs_keys_or_an_explicit_option),
         BT_TEST(adapters_have_names_and_paths),
+        BT_TEST(list_of_adapters_fits_one_argument),
         BT_TEST(tenant_is_named_by_one_option_only),
         BT_TEST(otlp_url_with_password_or_query_is_refused),
     };
