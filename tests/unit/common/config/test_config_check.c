@@ -73,6 +73,15 @@ static void adapters_have_names_and_paths(void **state)
     assert_refused(BT_PROG_ROUTER, "--lora a=/x; --lora b=/y",
                    "baton-router: --lora: 'a=/x;' is not NAME=PATH, a name as "
                    "a model has it and the path of a LoRA adapter\n");
+    /* Forms of vLLM that are not taken (docs/LORA.md). */
+    assert_refused(BT_PROG_ROUTER, "--lora-modules a=/x b=/y",
+                   "baton-router: unexpected argument 'b=/y'; options start "
+                   "with --\n");
+    assert_refused(BT_PROG_ROUTER,
+                   "--lora-modules {\"name\":\"a\",\"path\":\"/x\"}",
+                   "baton-router: --lora-modules: '{\"name\":\"a\","
+                   "\"path\":\"/x\"}' is not NAME=PATH, a name as a model "
+                   "has it and the path of a LoRA adapter\n");
     assert_refused(BT_PROG_ROUTER, "--lora /x",
                    "baton-router: --lora: '/x' is not NAME=PATH, a name as a "
                    "model has it and the path of a LoRA adapter\n");
