@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LoRA adapters that workers load while they run. Each worker is ordered to
  * load each of them, also when it joins; one that lacks any of those that are
- * offered to clients gets no request that has an adapter. */
+ * offered to clients gets no request that has an adapter. One that was dropped
+ * is ordered on while requests have it: they wait for workers, or run again. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,12 +18,16 @@ typedef struct answer {
     char text[BT_WIRE_MAX_TEXT];
 } answer_t;
 
-typedef struct adapter {
+struct bt_core_adapter {
     bt_list_t link;
     bt_msg_adapter_t order;
+    bool is_wanted; /* no: it goes with its last request */
     bool is_offered;
+    uint32_t n_requests;
     bt_list_t answers;
-} adapter_t;
+};
+
+typedef bt_core_adapter_t adapter_t;
 
 static adapter_t *find(const bt_core_t *core, bt_hash128_t digest)
 {
@@ -96,10 +101,13 @@ bt_status_t bt_core_adapter_load(bt_core_t *core, bt_hash128_t digest,
             return BT_ERR_NO_MEMORY;
         }
         at->order.adapter = digest;
-        snprintf(at->order.name, sizeof(at->order.name), "%s", name);
-        snprintf(at->order.path, sizeof(at->order.path), "%s", path);
         bt_list_init(&at->answers);
         bt_list_push_back(&core->adapters, &at->link);
+    }
+    if (!at->is_wanted) {
+        snprintf(at->order.name, sizeof(at->order.name), "%s", name);
+        snprintf(at->order.path, sizeof(at->order.path), "%s", path);
+        at->is_wanted = true;
     }
     BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
         answer_t *const answer = answer_of(at, worker);
@@ -166,11 +174,10 @@ void bt_core_adapter_offer(bt_core_t *core, bt_hash128_t digest)
     }
 }
 
-void bt_core_adapter_drop(bt_core_t *core, bt_hash128_t digest)
+/* Forgets an adapter that is neither wanted nor of any request. */
+static void leave(bt_core_t *core, adapter_t *at)
 {
-    adapter_t *const at = find(core, digest);
-
-    if (at == NULL) {
+    if (at->is_wanted || (at->n_requests > 0)) {
         return;
     }
     bt_list_remove(&at->link);
@@ -180,6 +187,36 @@ void bt_core_adapter_drop(bt_core_t *core, bt_hash128_t digest)
     }
     free_answers(at);
     bt_free(at);
+}
+
+void bt_core_adapter_drop(bt_core_t *core, bt_hash128_t digest)
+{
+    adapter_t *const at = find(core, digest);
+
+    if (at != NULL) {
+        at->is_wanted = false;
+        leave(core, at);
+    }
+}
+
+bt_core_adapter_t *bt_core_adapter_ref(const bt_core_t *core,
+                                       bt_hash128_t digest)
+{
+    adapter_t *const at = find(core, digest);
+
+    if (at != NULL) {
+        at->n_requests++;
+    }
+    return at;
+}
+
+void bt_core_adapter_unref(bt_core_t *core, bt_core_adapter_t *adapter)
+{
+    if (adapter != NULL) {
+        BT_ASSERT(adapter->n_requests > 0);
+        adapter->n_requests--;
+        leave(core, adapter);
+    }
 }
 
 void bt_core_adapters_joined(const bt_core_t *core, bt_instance_t *worker)

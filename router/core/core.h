@@ -58,6 +58,7 @@
 
 typedef struct bt_core bt_core_t;
 typedef struct bt_gen bt_gen_t; /**< one sequence to generate */
+typedef struct bt_core_adapter bt_core_adapter_t; /**< loaded LoRA adapter */
 
 /** Tenant of a generation, as far as the core needs it. All zero means no
  *  particular tenant, which is treated as a tenant, too. */
@@ -454,8 +455,15 @@ BT_MUST_CHECK bt_status_t bt_core_adapter_look(const bt_core_t *core,
 /** From now on requests may have the adapter: workers that lack it get no
  *  requests that have any. One that was not ordered is left out. */
 void bt_core_adapter_offer(bt_core_t *core, bt_hash128_t digest);
-/** Forgets an adapter; workers drop it when no request has it. */
+/** Forgets an adapter when no request has it, then workers drop it. */
 void bt_core_adapter_drop(bt_core_t *core, bt_hash128_t digest);
+/** Keeps an adapter for a request, from before it is submitted until it cannot
+ *  run again: workers that join meanwhile load it, also after it was dropped.
+ *  @return for bt_core_adapter_unref(); NULL: it was not loaded so */
+bt_core_adapter_t *bt_core_adapter_ref(const bt_core_t *core,
+                                       bt_hash128_t digest);
+/** Ends what bt_core_adapter_ref() began. NULL is allowed. */
+void bt_core_adapter_unref(bt_core_t *core, bt_core_adapter_t *adapter);
 
 /* Sleep of the workers (docs/TRAINING_LOOPS.md). One order is in force, the one
  * with the largest number of any router: workers that are not as ordered are

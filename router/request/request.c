@@ -35,6 +35,21 @@ bt_request_t *bt_request_ref(bt_request_t *r)
     return r;
 }
 
+/* Sets the model, and keeps its adapter loaded for as long as the request is.
+ */
+static void set_model(bt_request_t *r, bt_served_t *served,
+                      const bt_served_adapter_t *adapter)
+{
+    if (r->kept_adapter != NULL) {
+        bt_core_adapter_unref(r->served->core, r->kept_adapter);
+    }
+    r->served = served;
+    r->adapter = (adapter != NULL) ? adapter->digest : (bt_hash128_t){0, 0};
+    r->kept_adapter = (adapter != NULL)
+                          ? bt_core_adapter_ref(served->core, adapter->digest)
+                          : NULL;
+}
+
 void bt_request_unref(bt_request_t *r)
 {
     BT_ASSERT(r->n_refs > 0);
@@ -52,6 +67,7 @@ void bt_request_unref(bt_request_t *r)
     bt_history_drop(r);
     bt_account_destroy(r->account);
     bt_tenant_unref(r->tenant);
+    set_model(r, NULL, NULL);
     bt_arena_fini(&r->arena);
     bt_free(r);
 }
@@ -380,12 +396,11 @@ bt_status_t bt_request_find_model(bt_request_t *r, const char *name,
                                                   r->tenant, &served)
                          : NULL;
 
-    r->adapter = (adapter != NULL) ? adapter->digest : (bt_hash128_t){.lo = 0};
     if (served == NULL) {
         bt_registry_refuse(&r->front->models, name, &r->error);
         return BT_ERR_NOT_FOUND;
     }
-    r->served = served;
+    set_model(r, served, adapter);
     r->model = (name != NULL) ? name : served->name;
     if ((version != NULL) && (version[0] != '\0') &&
         (strcmp(version, served->version) != 0)) {

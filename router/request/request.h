@@ -226,7 +226,8 @@ struct bt_request {
     bt_account_t *account; /**< a reference; NULL: too small to be counted */
     bt_served_t *served;   /**< NULL: not found yet */
     bt_hash128_t adapter;  /**< digest of its LoRA adapter; {0, 0}: none */
-    bt_name_t name;        /**< model name used by the client */
+    bt_core_adapter_t *kept_adapter; /**< reference of served->core, or NULL */
+    bt_name_t name;                  /**< model name used by the client */
     uint32_t context_tokens;
 
     /* Steps of the whole request (bt_request_step()). */

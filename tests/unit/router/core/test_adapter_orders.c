@@ -143,6 +143,48 @@ static void adapter_that_was_dropped_is_not_found(void **state)
     bt_core_destroy(w->core);
 }
 
+static void adapter_is_dropped_when_its_last_request_ends(void **state)
+{
+    world_t *w = &world;
+    bt_core_adapter_t *held[3];
+    bt_instance_t *p, *late;
+
+    (void)state;
+    start(w, 8);
+    p = join_flags(w, "prefill-0", BT_ROLE_PREFILL, FLAGS);
+    assert_null(bt_core_adapter_ref(w->core, sql));
+    bt_core_adapter_unref(w->core, NULL);
+    assert_int_equal(bt_core_adapter_load(w->core, sql, "sql", "/l/sql"),
+                     BT_OK);
+    says(w, p, BT_OK, "");
+    bt_core_adapter_offer(w->core, sql);
+    held[0] = bt_core_adapter_ref(w->core, sql);
+    held[1] = bt_core_adapter_ref(w->core, sql);
+    bt_core_adapter_drop(w->core, sql);
+    bt_core_adapter_unref(w->core, held[0]);
+    assert_int_equal(orders_to(w, p, 0), 0);
+    /* A request may run again at a worker that comes later. */
+    late = join_flags(w, "decode-0", BT_ROLE_DECODE, FLAGS);
+    assert_int_equal(orders_to(w, late, 1), 1);
+    assert_false(is_able(late));
+    says(w, late, BT_OK, "");
+    assert_true(is_able(late));
+    bt_core_adapter_unref(w->core, held[1]);
+    assert_int_equal(orders_to(w, p, 0), 1);
+    assert_int_equal(orders_to(w, late, 0), 1);
+    assert_int_equal(look(w), BT_ERR_NOT_FOUND);
+    /* One that is loaded again meanwhile stays. */
+    assert_int_equal(bt_core_adapter_load(w->core, sql, "sql", "/l/sql"),
+                     BT_OK);
+    held[2] = bt_core_adapter_ref(w->core, sql);
+    bt_core_adapter_drop(w->core, sql);
+    assert_int_equal(bt_core_adapter_load(w->core, sql, "chat", "/l/chat"),
+                     BT_OK);
+    bt_core_adapter_unref(w->core, held[2]);
+    assert_int_equal(orders_to(w, p, 0), 1);
+    bt_core_destroy(w->core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +192,7 @@ int main(void)
         BT_TEST(worker_that_cannot_load_an_adapter_is_named),
         BT_TEST(refusal_of_before_is_no_answer_to_the_next_order),
         BT_TEST(adapter_that_was_dropped_is_not_found),
+        BT_TEST(adapter_is_dropped_when_its_last_request_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -152,6 +152,31 @@ load_goes_on_when_its_content_is_unloaded_by_another_name(void **state)
     stop_with(w);
 }
 
+static void request_keeps_its_adapter_after_the_unload(void **state)
+{
+    static bt_exchange_t ex;
+    world_t *w = &world;
+
+    (void)state;
+    start_with(w);
+    w->p->hello.flags |= BT_HELLO_ADAPTERS;
+    w->d->hello.flags |= BT_HELLO_ADAPTERS;
+    assert_int_equal(begin(w, "sql", dir, NULL), BT_OK);
+    drain_pool(w);
+    say(w, w->p, BT_OK);
+    say(w, w->d, BT_OK);
+    bt_adapter_load_tick(w->served, bt_now_us());
+    post(w, &ex, COMPLETIONS,
+         "{\"model\":\"sql\",\"prompt\":\"Hi\",\"max_tokens\":3}");
+    assert_int_equal(bt_adapter_unload(w->served, "sql"), BT_OK);
+    assert_int_equal(w->served->n_adapters, 0);
+    assert_int_equal(count(w, BT_MSG_ADAPTER), 2);
+    answer(w, 0, "yes", BT_FINISH_LENGTH);
+    has(&ex, "\"model\":\"sql\"");
+    assert_int_equal(count(w, BT_MSG_ADAPTER), 4);
+    stop_with(w);
+}
+
 static void tenant_sees_its_own_adapters_only(void **state)
 {
     const bt_tenant_t acme = {.name = "acme", .is_named = true};
@@ -174,6 +199,7 @@ int main(void)
         BT_TEST(adapter_is_offered_when_the_workers_have_it),
         BT_TEST(adapter_that_a_worker_cannot_load_is_dropped),
         BT_TEST(load_goes_on_when_its_content_is_unloaded_by_another_name),
+        BT_TEST(request_keeps_its_adapter_after_the_unload),
         BT_TEST(tenant_sees_its_own_adapters_only),
     };
 
