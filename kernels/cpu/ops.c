@@ -377,8 +377,9 @@ void bt_cpu_clamp(bt_backend_t *be, float *x, float limit, size_t n)
 typedef struct lora_job {
     const cpu_backend_t *cpu;
     const bt_lora_step_t *step;
-    uint32_t n_parts; /* items of one tile */
-    void (*fn)(const bt_lora_tile_t *tile);
+    uint32_t n_parts;   /* items of one tile */
+    uint32_t n_outputs; /* outputs of an item of the second product */
+    void (*fn)(const bt_lora_tile_t *tile); /* NULL: both products */
 } lora_job_t;
 
 static uint32_t lora_tiles(const bt_lora_rows_t *group)
@@ -393,7 +394,7 @@ static void run_lora_tile(const lora_job_t *job, const bt_lora_rows_t *group,
     const bt_lora_step_t *const step = job->step;
     const size_t row = group->row + (size_t)i * BT_LORA_TILE;
     const uint32_t left = group->n_rows - i * BT_LORA_TILE;
-    const uint32_t first = part * LORA_OUTPUTS;
+    const uint32_t first = part * job->n_outputs;
     const bt_lora_tile_t tile = {
         .group = group,
         .step = step,
@@ -402,11 +403,16 @@ static void run_lora_tile(const lora_job_t *job, const bt_lora_rows_t *group,
         .y = step->y + row * step->row_floats,
         .n_rows = (left < BT_LORA_TILE) ? left : BT_LORA_TILE,
         .first = first,
-        .end = (step->n_out - first < LORA_OUTPUTS) ? step->n_out
-                                                    : first + LORA_OUTPUTS,
+        .end = (step->n_out - first < job->n_outputs) ? step->n_out
+                                                      : first + job->n_outputs,
     };
 
-    job->fn(&tile);
+    if (job->fn == NULL) {
+        job->cpu->isa->lora_down(&tile);
+        job->cpu->isa->lora_up(&tile);
+    } else {
+        job->fn(&tile);
+    }
 }
 
 static void run_lora_items(void *ctx, uint32_t thread, uint32_t begin,
@@ -434,11 +440,13 @@ static void run_lora(cpu_backend_t *cpu, lora_job_t *job, uint32_t n_tiles,
                run_lora_items, job);
 }
 
+/* Many tiles are an item each, of both products; few ones are cut for the
+ * second, so that each thread has something to do. */
 void bt_cpu_lora(bt_backend_t *be, const bt_lora_step_t *step)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
     lora_job_t job = {
-        .cpu = cpu, .step = step, .n_parts = 1, .fn = cpu->isa->lora_down};
+        .cpu = cpu, .step = step, .n_parts = 1, .n_outputs = step->n_out};
     uint32_t n_tiles = 0;
 
     for (uint32_t g = 0; g < step->n_groups; g++) {
@@ -447,8 +455,15 @@ void bt_cpu_lora(bt_backend_t *be, const bt_lora_step_t *step)
     if (n_tiles == 0) {
         return;
     }
+    if (n_tiles >= 2 * bt_cpu_pool_slots(cpu->pool)) {
+        run_lora(cpu, &job, n_tiles,
+                 ((uint64_t)step->n_in + step->n_out) * BT_LORA_LANES);
+        return;
+    }
+    job.fn = cpu->isa->lora_down;
     run_lora(cpu, &job, n_tiles, (uint64_t)step->n_in * BT_LORA_LANES);
-    job.n_parts = (step->n_out + LORA_OUTPUTS - 1) / LORA_OUTPUTS;
     job.fn = cpu->isa->lora_up;
+    job.n_outputs = LORA_OUTPUTS;
+    job.n_parts = (step->n_out + LORA_OUTPUTS - 1) / LORA_OUTPUTS;
     run_lora(cpu, &job, n_tiles, (uint64_t)LORA_OUTPUTS * BT_LORA_LANES);
 }
