@@ -125,8 +125,8 @@ class Adapter:
         return path
 
 
-def tensor_places(data):
-    """@return {name: offset in the file} of a GGUF file's F32 tensors"""
+def read_head(data):
+    """@return ({name: (kind, offset in the file)}, {key: value} of numbers and texts) of a GGUF file"""
     at = 8
     sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 
@@ -140,30 +140,47 @@ def tensor_places(data):
         nonlocal at
         n = number("Q")
         at += n
-        return bytes(data[at - n:at]).decode()
+        return bytes(data[at - n:at]).decode(errors="replace")
 
     def value(kind):
         nonlocal at
         if kind == 8:
-            text()
-        elif kind == 9:
+            return text()
+        if kind == 9:
             kind, n = number("I"), number("Q")
             for _ in range(n):
                 value(kind)
-        else:
-            at += sizes[kind]
+            return None
+        at += sizes[kind]
+        return int.from_bytes(data[at - sizes[kind]:at], "little")
 
     n_tensors, n_keys = number("Q"), number("Q")
+    keys = {}
     for _ in range(n_keys):
-        text()
-        value(number("I"))
+        key = text()
+        keys[key] = value(number("I"))
     places = {}
     for _ in range(n_tensors):
         name = text()
         for _ in range(number("I")):
             number("Q")
         kind, offset = number("I"), number("Q")
-        if kind == 0:
-            places[name] = offset
+        places[name] = (kind, offset)
     start = at + -at % 32
-    return {name: start + offset for name, offset in places.items()}
+    return {name: (kind, start + offset) for name, (kind, offset) in places.items()}, keys
+
+
+def tensor_places(data):
+    """@return {name: offset in the file} of a GGUF file's F32 tensors"""
+    return {name: at for name, (kind, at) in read_head(data)[0].items() if kind == 0}
+
+
+def model_shape(path):
+    """@return sizes of a model of the llama family: layers, dim, ffn, kv (width of keys)"""
+    with open(path, "rb") as f:
+        _, keys = read_head(f.read())
+    get = {name: keys["llama." + name] for name in ("block_count", "embedding_length", "feed_forward_length",
+                                                     "attention.head_count", "attention.head_count_kv")}
+    dim = get["embedding_length"]
+    return {"layers": get["block_count"], "dim": dim, "ffn": get["feed_forward_length"],
+            "kv": dim // get["attention.head_count"] * get["attention.head_count_kv"]}
