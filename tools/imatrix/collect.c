@@ -28,7 +28,7 @@ typedef struct watch {
     bt_status_t status;
 } watch_t;
 
-/* Adds a row that was given to matrix @a mat. */
+/* Adds the squares of a row that was given to matrix @a mat. */
 static void add_squares(bt_imatrix_entry_t *e, uint32_t mat, const float *x)
 {
     const uint32_t n = e->n / e->n_mats;
@@ -37,7 +37,6 @@ static void add_squares(bt_imatrix_entry_t *e, uint32_t mat, const float *x)
     for (uint32_t k = 0; k < n; k++) {
         sums[k] += x[k] * x[k];
     }
-    e->counts[mat] += 1.0f;
 }
 
 static void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
@@ -52,6 +51,7 @@ static void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
             for (size_t r = 0; r < n_rows; r++) {
                 add_squares(e, 0, x + r * e->n);
             }
+            e->counts[0] += (float)n_rows;
         }
     }
     watch->own->matmul(be, w, x, n_rows, out);
@@ -67,6 +67,7 @@ static void add_rows(bt_imatrix_entry_t *e, const bt_expert_rows_t *rows,
         for (size_t s = rows->first[mat]; s < rows->first[mat + 1]; s++) {
             add_squares(e, mat, x + (by_row ? rows->rows[s] : s) * n);
         }
+        e->counts[mat] += (float)(rows->first[mat + 1] - rows->first[mat]);
     }
 }
 

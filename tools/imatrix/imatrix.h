@@ -35,7 +35,10 @@ typedef struct bt_imatrix_entry {
     uint32_t n;      /**< number of sums: columns of all its matrices */
     uint32_t n_mats; /**< number of counts; divides n */
     float *sums;     /**< owned, (n) sums of squares, at least 0 */
-    float *counts;   /**< owned, (n_mats) rows; 0: the matrix had no input */
+    /** owned, (n_mats) rows; 0: the matrix had no input. As in the file, so
+     * that a continued run has the same bits: from 2^24 on counts are rounded,
+     * and rows are added call by call, since one alone would be lost. */
+    float *counts;
 } bt_imatrix_entry_t;
 
 typedef struct bt_imatrix {

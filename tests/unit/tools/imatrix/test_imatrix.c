@@ -321,6 +321,65 @@ static void imatrix_has_rows_of_each_expert(void **state)
     assert_int_equal(unlink(in_dir("file")), 0);
 }
 
+static void make_until(const bt_gguf_t *gguf, const char *name, uint32_t at,
+                       bt_status_t status, bt_imatrix_t *m)
+{
+    stop_t stop = {.at = at};
+
+    assert_int_equal(make(gguf, name, &stop, m), status);
+}
+
+/* 2^24 + 1 is not an F32, 2^24 + 16 is: rows of a window, which are one call,
+ * are added together. */
+static void counts_of_imatrix_go_on_behind_2_to_the_24(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    bt_gguf_t *gguf = NULL;
+    bt_imatrix_t whole = {0};
+    bt_imatrix_t first = {0};
+    bt_imatrix_t part = {0};
+    bt_imatrix_t m = {0};
+
+    (void)state;
+    put_text();
+    tiny.n_experts = 4;
+    tiny.n_experts_used = 2;
+    assert_int_equal(bt_tiny_model_write(&tiny, in_dir("tiny.gguf")), BT_OK);
+    assert_int_equal(bt_gguf_open(in_dir("tiny.gguf"), why, sizeof(why), &gguf),
+                     BT_OK);
+    make_until(gguf, "again", 3, BT_OK, &whole);
+    make_until(gguf, "file", 1, BT_ERR_CANCELED, &first);
+    assert_int_equal(
+        bt_imatrix_read(in_dir("file.part"), why, sizeof(why), &part), BT_OK);
+    for (uint32_t i = 0; i < part.n_entries; i++) {
+        for (uint32_t k = 0; k < part.entries[i].n_mats; k++) {
+            part.entries[i].counts[k] = 0x1p24f;
+        }
+    }
+    assert_int_equal(
+        bt_imatrix_write(&part, in_dir("file.part"), why, sizeof(why)), BT_OK);
+    make_until(gguf, "file", 3, BT_OK, &m);
+    assert_int_equal(m.n_entries, whole.n_entries);
+    assert_true(entry_of(&m, "blk.0.attn_q.weight")->counts[0] ==
+                0x1p24f + (float)WINDOW);
+    for (uint32_t i = 0; i < m.n_entries; i++) {
+        for (uint32_t k = 0; k < m.entries[i].n_mats; k++) {
+            const float rows =
+                whole.entries[i].counts[k] - first.entries[i].counts[k];
+
+            assert_string_equal(m.entries[i].name, whole.entries[i].name);
+            assert_true(m.entries[i].counts[k] == 0x1p24f + rows);
+        }
+    }
+    bt_imatrix_fini(&m);
+    bt_imatrix_fini(&part);
+    bt_imatrix_fini(&first);
+    bt_imatrix_fini(&whole);
+    bt_gguf_close(gguf);
+    assert_int_equal(unlink(in_dir("file")), 0);
+    assert_int_equal(unlink(in_dir("again")), 0);
+}
+
 static size_t read_golden(const char *name, uint8_t *data, size_t cap)
 {
     return bt_test_read_hex("golden/imatrix.txt", name, data, cap);
@@ -478,6 +537,7 @@ int main(void)
         IN_DIR(stopped_imatrix_run_resumes_bit_for_bit),
         IN_DIR(imatrix_covers_every_matrix_of_other_families),
         IN_DIR(imatrix_has_rows_of_each_expert),
+        IN_DIR(counts_of_imatrix_go_on_behind_2_to_the_24),
         IN_DIR(imatrix_files_of_both_formats_are_read),
         IN_DIR(imatrix_file_round_trips),
         IN_DIR(broken_imatrix_files_are_refused),
