@@ -11,7 +11,7 @@
 #include "kernels/cpu/matmul.h"
 #include "kernels/formula.h"
 
-/* Most experts that have slots in a slice. */
+/* Most parts of a slice; what is left is in the next one. */
 #define MAX_PARTS BT_MAX_EXPERTS
 
 /* Adjacent slots of one expert. */
@@ -243,7 +243,8 @@ static void run_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     }
 }
 
-/* Cuts the next slice, from slot @a begin on, into parts.
+/* Cuts the next slice, from slot @a begin on, into parts. The slots of its last
+ * expert are two parts where all of them, padded, have no room.
  * @return its end */
 static uint32_t cut_slice(product_t *p, const bt_expert_rows_t *rows,
                           uint32_t *expert_p, uint32_t begin, uint32_t end)
@@ -252,7 +253,7 @@ static uint32_t cut_slice(product_t *p, const bt_expert_rows_t *rows,
     uint32_t left = space;
 
     p->n_parts = 0;
-    while ((begin < end) && (left > 0)) {
+    while ((begin < end) && (left > 0) && (p->n_parts < MAX_PARTS)) {
         uint32_t n;
 
         while (rows->first[*expert_p + 1] <= begin) {

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "kernels/kernels.h"
 
@@ -198,6 +199,52 @@ static void product_takes_each_slot_through_its_expert(void **state)
     }
 }
 
+/* Scratch for 1104 rows as tiles takes 1116, padded: 39 of expert 0 (36 + 3),
+ * one of each expert behind it, and of the 55 of the last one 48 + 6 and then
+ * 1, for 7 are padded to 8. That would be a part more than there are experts.
+ * Expert e multiplies its row by e + 1. */
+static void slice_has_at_most_as_many_parts_as_there_are_experts(void **state)
+{
+    enum { E = BT_MAX_EXPERTS, MAX_ROWS = 1104, N = 39 + (E - 2) + 55, D = 32 };
+    bt_backend_t *const be = open_cpu(MAX_ROWS);
+    float *const data = bt_calloc((size_t)E * D * D, sizeof(float));
+    float *const out = bt_calloc((size_t)N * D, sizeof(float));
+    uint32_t *const first = bt_calloc(E + 1, sizeof(uint32_t));
+    const bt_expert_rows_t rows = {.n_experts = E, .n_used = 1, .first = first};
+    bt_weight_t *w = NULL;
+    float *const x = bt_calloc((size_t)N * D, sizeof(float));
+
+    (void)state;
+    assert_true((data != NULL) && (out != NULL) && (first != NULL));
+    assert_non_null(x);
+    for (uint32_t i = 0; i < E * D; i++) {
+        data[(size_t)i * D + i % D] = (float)(i / D) + 1.0f;
+    }
+    for (uint32_t i = 0; i < N * D; i++) {
+        x[i] = (float)(i % 1000) - 500.0f;
+    }
+    for (uint32_t e = 1; e < E; e++) {
+        first[e] = 38 + e;
+    }
+    first[E] = N;
+    assert_int_equal(be->ops->weight_pack(be, BT_KTYPE_F32, E * D, D, data, &w),
+                     BT_OK);
+    be->ops->matmul_experts(be, (const bt_weight_t *const *)&w, 1, &rows, N, x,
+                            false, out);
+    for (uint32_t e = 0; e < E; e++) {
+        for (size_t i = (size_t)first[e] * D; i < (size_t)first[e + 1] * D;
+             i++) {
+            assert_true(out[i] == ((float)e + 1.0f) * x[i]);
+        }
+    }
+    be->ops->weight_free(be, w);
+    bt_backend_close(be);
+    bt_free(first);
+    bt_free(data);
+    bt_free(out);
+    bt_free(x);
+}
+
 /* In the leaves' order (1 + 2^24) + (-2^24) is 0, as 1 is lost; in the order of
  * scores, or of a plain sum from the last, it would be 1. Experts 0, 1 and 2 of
  * 16 are leaves 0, 1 and 2. */
@@ -237,6 +284,7 @@ int main(void)
         BT_TEST(row_with_a_nan_has_weights_of_nan_and_harms_no_other),
         BT_TEST(slots_are_numbered_by_expert_and_row),
         BT_TEST(product_takes_each_slot_through_its_expert),
+        BT_TEST(slice_has_at_most_as_many_parts_as_there_are_experts),
         BT_TEST(sum_has_the_order_of_the_leaves),
     };
 
