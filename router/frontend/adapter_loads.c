@@ -209,6 +209,21 @@ static bt_status_t check_name(const bt_served_t *served,
     return BT_OK;
 }
 
+static bt_status_t check_tenant(const bt_served_t *served,
+                                const bt_adapter_load_spec_t *spec,
+                                bt_api_error_t *error)
+{
+    if ((spec->tenant == NULL) ||
+        bt_tenants_may_have(&served->front->tenants, spec->tenant)) {
+        return BT_OK;
+    }
+    bt_api_error_set(error, 400, "tenant",
+                     "this server has no tenant '%.64s'; without a tenant, all "
+                     "see the adapter",
+                     spec->tenant);
+    return BT_ERR_INVALID_PARAM;
+}
+
 bt_status_t bt_adapter_load_begin(bt_served_t *served,
                                   const bt_adapter_load_spec_t *spec,
                                   bt_adapter_load_done_t *done, void *ctx,
@@ -218,6 +233,9 @@ bt_status_t bt_adapter_load_begin(bt_served_t *served,
     bt_adapter_load_t *load;
     bt_status_t status = check_name(served, spec, error_p);
 
+    if (status == BT_OK) {
+        status = check_tenant(served, spec, error_p);
+    }
     if (status != BT_OK) {
         return status;
     }

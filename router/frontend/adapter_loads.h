@@ -34,8 +34,8 @@ typedef struct bt_adapter_load_spec {
  *
  * @param [out] error_p  filled on failure
  * @retval BT_ERR_EXISTS         the name is taken
- * @retval BT_ERR_INVALID_PARAM  it is no name, or the path is not below the
- *         folder
+ * @retval BT_ERR_INVALID_PARAM  it is no name, the path is not below the
+ *         folder, or no request can be of the tenant
  * @retval BT_ERR_BUSY           another one is being loaded
  * @retval BT_ERR_NO_MEMORY
  */

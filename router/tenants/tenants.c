@@ -304,6 +304,16 @@ static bt_status_t find_named(bt_tenants_t *tenants, const char *name,
     return BT_OK;
 }
 
+bool bt_tenants_may_have(const bt_tenants_t *tenants, const char *name)
+{
+    if (bt_tenants_are_keyed(tenants)) {
+        return find_name(tenants, name) != NULL;
+    }
+    return bt_tenants_are_many(tenants) &&
+           (strcmp(name, BT_TENANT_PLAIN_NAME) != 0) &&
+           bt_tenant_name_is_valid(name, strlen(name));
+}
+
 bt_status_t bt_tenants_find(bt_tenants_t *tenants, bt_tenants_field_fn field,
                             const void *ctx, bt_tenant_t **tenant_p,
                             const char **why_p)

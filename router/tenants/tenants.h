@@ -82,6 +82,9 @@ void bt_tenants_reload(bt_tenants_t *tenants, uint64_t now_us);
 bool bt_tenants_are_keyed(const bt_tenants_t *tenants);
 /** True when there are tenants besides the one without a name. */
 bool bt_tenants_are_many(const bt_tenants_t *tenants);
+/** True when requests may be of a tenant with this name: one of the file of
+ *  keys, or any valid name where a header names tenants. */
+bool bt_tenants_may_have(const bt_tenants_t *tenants, const char *name);
 
 /** Returns a header field of a request by its lower-case name; NULL: absent. */
 typedef const char *(*bt_tenants_field_fn)(const void *ctx, const char *name);

@@ -33,6 +33,7 @@ static void start_with(world_t *w)
         &file, "base_model.model.model.layers.0.self_attn.o_proj.lora_B.weight",
         "F32", "64,1", numbers, sizeof(numbers));
     bt_st_file_write(&file, dir, "adapter_model.safetensors");
+    tenant_header = "x-tenant";
     start(w, true);
     w->config.lora_dir = "/tmp";
     w->p->hello.flags |= BT_HELLO_ADAPTER_UPDATES;
@@ -43,6 +44,7 @@ static void start_with(world_t *w)
 static void stop_with(world_t *w)
 {
     stop(w);
+    tenant_header = "";
     bt_hf_folder_remove(dir);
 }
 

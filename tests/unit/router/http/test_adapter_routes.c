@@ -36,6 +36,16 @@ static void wrong_command_is_refused_by_name(void **state)
             "it is not below --lora-dir /tmp");
     refused(w, LOAD, "{\"lora_name\":\"tiny\",\"lora_path\":\"x\"}", 400,
             "the name 'tiny' is that of a model");
+    refused(w, LOAD,
+            "{\"lora_name\":\"a\",\"lora_path\":\"b\",\"tenant\":\"\"}", 400,
+            "this server has no tenant ''");
+    refused(w, LOAD,
+            "{\"lora_name\":\"a\",\"lora_path\":\"b\",\"tenant\":\"acme\"}",
+            400, "this server has no tenant 'acme'");
+    /* Of all, so that its path is looked at. */
+    refused(w, LOAD,
+            "{\"lora_name\":\"a\",\"lora_path\":\"/\",\"tenant\":null}", 400,
+            "it is not below --lora-dir /tmp");
     refused(w, UNLOAD, "{}", 400, "'lora_name' needs to be provided");
     refused(w, UNLOAD, "{\"lora_name\":\"a\"}", 404,
             "The lora adapter 'a' cannot be found.");

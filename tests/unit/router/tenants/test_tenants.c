@@ -86,6 +86,31 @@ static void key_is_read_from_any_of_three_headers(void **state)
     bt_tenants_close(&tenants);
 }
 
+static void name_of_no_tenant_is_known(void **state)
+{
+    bt_tenants_t tenants;
+    char name[66];
+
+    (void)state;
+    write_keys("tenant a\nkey a blake2b:" FIRST "\n");
+    assert_int_equal(bt_tenants_open(&tenants, path, "", NULL, 0), BT_OK);
+    assert_true(bt_tenants_may_have(&tenants, "a"));
+    assert_false(bt_tenants_may_have(&tenants, "b"));
+    assert_false(bt_tenants_may_have(&tenants, ""));
+    bt_tenants_close(&tenants);
+    assert_int_equal(bt_tenants_open(&tenants, "", "X-Tenant", NULL, 0), BT_OK);
+    memset(name, 'n', sizeof(name));
+    name[64] = '\0'; /* names have at most 63 bytes */
+    assert_false(bt_tenants_may_have(&tenants, name));
+    assert_true(bt_tenants_may_have(&tenants, &name[1]));
+    assert_false(bt_tenants_may_have(&tenants, ""));
+    assert_false(bt_tenants_may_have(&tenants, "default"));
+    bt_tenants_close(&tenants);
+    assert_int_equal(bt_tenants_open(&tenants, "", "", NULL, 0), BT_OK);
+    assert_false(bt_tenants_may_have(&tenants, "a"));
+    bt_tenants_close(&tenants);
+}
+
 static void removed_tenant_finishes_its_requests(void **state)
 {
     bt_tenants_t tenants;
@@ -346,6 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(key_is_read_from_any_of_three_headers),
+        BT_TEST(name_of_no_tenant_is_known),
         BT_TEST(removed_tenant_finishes_its_requests),
         BT_TEST(invalid_file_changes_nothing),
         BT_TEST(header_names_the_tenant_without_keys),
