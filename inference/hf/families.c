@@ -563,6 +563,17 @@ static const bt_hf_family_t families[] = {
      .global_names = mpt_globals},
 };
 
+/* Families whose models are not read from folders, but that adapters are for:
+ * names within a layer alone. Of experts no adapter is computed. */
+static const bt_hf_family_t adapted_families[] = {
+    {.model_type = "qwen3_moe", .arch = "qwen3moe"},
+    {.model_type = "qwen2_moe", .arch = "qwen2moe"},
+    {.model_type = "olmoe", .arch = "olmoe"},
+    {.model_type = "glm4_moe", .arch = "glm4moe"},
+    {.model_type = "gpt_oss", .arch = "gpt-oss"},
+    {.model_type = "granitemoe", .arch = "granitemoe", .turns = true},
+};
+
 static const bt_hf_key_t eagle3_keys[] = {
     {"target_hidden_size|hidden_size", "target_hidden_size", BT_HF_U32, true,
      NULL},
@@ -623,10 +634,15 @@ const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len)
 const bt_hf_family_t *bt_hf_family_of_arch(const char *arch, size_t len,
                                            uint32_t i)
 {
-    for (size_t k = 0; k < BT_ARRAY_LEN(families); k++) {
-        if ((strlen(families[k].arch) == len) &&
-            (memcmp(families[k].arch, arch, len) == 0) && (i-- == 0)) {
-            return &families[k];
+    const size_t n = BT_ARRAY_LEN(families);
+
+    for (size_t k = 0; k < n + BT_ARRAY_LEN(adapted_families); k++) {
+        const bt_hf_family_t *const f =
+            (k < n) ? &families[k] : &adapted_families[k - n];
+
+        if ((strlen(f->arch) == len) && (memcmp(f->arch, arch, len) == 0) &&
+            (i-- == 0)) {
+            return f;
         }
     }
     return NULL;

@@ -124,7 +124,8 @@ extern const bt_hf_family_t bt_hf_family_eagle3;
 
 /** Returns the family of a model_type. @return NULL: no such family */
 const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len);
-/** Returns family @a i of those with this general.architecture. @return NULL:
+/** Returns family @a i of those with this general.architecture, for names of
+ *  adapters' modules: also of families that no folder is read of. @return NULL:
  *  there are not so many */
 const bt_hf_family_t *bt_hf_family_of_arch(const char *arch, size_t len,
                                            uint32_t i);

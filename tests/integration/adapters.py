@@ -37,9 +37,11 @@ def safetensors(path, tensors):
 
 
 class Adapter:
-    """Random matrices for some modules of each layer of a llama with these sizes."""
+    """Random matrices for some modules of each layer of a llama with these sizes, or of a model whose query and key rows
+    are as in Hugging Face's files (turns=False)."""
 
-    def __init__(self, rank, seed, shape, modules=tuple(MODULES), alpha=None, size=0.4):
+    def __init__(self, rank, seed, shape, modules=tuple(MODULES), alpha=None, size=0.4, turns=True):
+        self.turns = turns
         self.rank, self.modules, self.shape = rank, modules, shape
         self.alpha = 2 * rank if alpha is None else alpha
         sizes = {"dim": shape["dim"], "ffn": shape["ffn"], "kv": shape["dim"] // shape["heads"] * shape["kv_heads"]}
@@ -71,10 +73,10 @@ class Adapter:
         return folder
 
     def rows(self, module, values, width):
-        """Rows in GGUF's order: of query and key heads the halves of rotary pairs are interleaved."""
+        """Rows in GGUF's order: of a llama's query and key heads the halves of rotary pairs are interleaved."""
         heads = {"self_attn.q_proj": self.shape["heads"], "self_attn.k_proj": self.shape["kv_heads"]}.get(module)
         rows = [values[i * width:(i + 1) * width] for i in range(len(values) // width)]
-        if heads is None:
+        if heads is None or not self.turns:
             return rows
         dim = len(rows) // heads
         return [rows[h * dim + half * (dim // 2) + i] for h in range(heads) for i in range(dim // 2) for half in (0, 1)]

@@ -80,6 +80,21 @@ def test_adapter_answers_as_the_model_with_its_weights_merged():
             assert status == 200 and said["model"] == "part", said
 
 
+def test_adapter_of_the_attention_beside_experts():
+    for architecture, more in {"qwen3moe": dict(experts=8, experts_used=2, expert_ffn=32),
+                               "olmoe": dict(experts=8, experts_used=3, ffn=32),
+                               "granitemoe": dict(experts=8, experts_used=3, ffn=32)}.items():
+        with tempfile.TemporaryDirectory() as directory:
+            model = tiny_model(directory, architecture=architecture, context=512, seed=1, type="f32", embedding_type="f32",
+                               **dict(SHAPE, **more))
+            adapter = Adapter(8, 5, SHAPE, ATTENTION, turns=architecture == "granitemoe")
+            with Cluster(adapter.merge(model, os.path.join(directory, "merged.gguf"))) as c:
+                expected = ids(c)
+            lora = options(a=adapter.peft(os.path.join(directory, "a")))
+            with Cluster(model, worker_args=lora, router_args=lora) as c:
+                assert ids(c, "a") == expected != ids(c), architecture
+
+
 def test_adapters_in_one_batch_give_what_they_give_alone():
     with tempfile.TemporaryDirectory() as directory:
         model = model_of(directory)

@@ -226,6 +226,38 @@ static void modules_are_products_with_an_order_of_rows(void **state)
     expect_part(&parts[0], 0, "ffn_up", NULL);
 }
 
+/* Of mixtures of experts the attention has places. Rows as llama.cpp's
+ * convert_hf_to_gguf.py writes them: of these GraniteMoeModel alone interleaves
+ * (by LlamaModel). */
+static void attention_of_models_with_experts_has_places(void **state)
+{
+    static const uint32_t halves[] = {0, 2, 1, 3, 4, 6};
+    static const char *const archs[] = {"qwen3moe", "qwen2moe", "olmoe",
+                                        "glm4moe",  "gpt-oss",  "granitemoe"};
+    bt_hf_module_part_t parts[BT_HF_MODULE_PARTS];
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(archs); i++) {
+        const uint32_t *const rows = (i == 5) ? halves : NULL;
+
+        assert_int_equal(
+            find(archs[i], "model.layers.1.self_attn.q_proj", parts), 1);
+        expect_part(&parts[0], 1, "attn_q", rows);
+        assert_int_equal(
+            find(archs[i], "model.layers.0.self_attn.k_proj", parts), 1);
+        expect_part(&parts[0], 0, "attn_k", rows);
+        assert_int_equal(
+            find(archs[i], "model.layers.0.self_attn.v_proj", parts), 1);
+        expect_part(&parts[0], 0, "attn_v", NULL);
+        assert_int_equal(
+            find(archs[i], "model.layers.0.self_attn.o_proj", parts), 1);
+        expect_part(&parts[0], 0, "attn_output", NULL);
+        assert_int_equal(
+            find(archs[i], "model.layers.0.mlp.experts.3.up_proj", parts), 0);
+        assert_int_equal(find(archs[i], "model.layers.0.mlp.gate", parts), 0);
+    }
+}
+
 static void module_without_a_place_is_not_found(void **state)
 {
     bt_hf_module_part_t parts[BT_HF_MODULE_PARTS];
@@ -248,6 +280,7 @@ int main(void)
         BT_TEST(other_settings_change_nothing),
         BT_TEST(folder_of_something_else_is_refused),
         BT_TEST(modules_are_products_with_an_order_of_rows),
+        BT_TEST(attention_of_models_with_experts_has_places),
         BT_TEST(module_without_a_place_is_not_found),
     };
 
