@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/adapters.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
@@ -31,39 +31,47 @@ bool bt_adapters_are_loaded_later(const bt_config_t *config)
     return (config->lora_dir != NULL) && (config->lora_dir[0] != '\0');
 }
 
-/* A folder's tensors are in one file. */
-static uint64_t file_bytes(const char *path)
+/* @return bytes as packed; 0: it cannot be read, which its load reports
+ * @param [out] read_p  bytes of its matrices while it is read; NULL: not wanted
+ */
+static uint64_t packed_bytes(const char *path, const bt_hf_modules_t *sizes,
+                             uint64_t *read_p)
 {
-    char name[BT_CONFIG_PATH_BYTES + 32];
-    struct stat st;
+    bt_adapter_t *adapter = NULL;
+    char why[WHY_BYTES];
+    uint64_t bytes = 0;
 
-    if (stat(path, &st) != 0) {
-        return 0; /* reported when it is opened */
+    if (bt_adapter_open_sizes(path, sizes, why, sizeof(why), &adapter) ==
+        BT_OK) {
+        bytes = bt_lora_bytes_of(adapter);
     }
-    if (S_ISDIR(st.st_mode)) {
-        snprintf(name, sizeof(name), "%s/adapter_model.safetensors", path);
-        if (stat(name, &st) != 0) {
-            return 0;
-        }
+    if (read_p != NULL) {
+        *read_p = (adapter != NULL) ? adapter->bytes : 0;
     }
-    return (uint64_t)st.st_size;
+    bt_adapter_free(adapter);
+    return bytes;
 }
 
-uint64_t bt_adapters_estimate(const bt_config_t *config)
+uint64_t bt_adapters_estimate(const bt_config_t *config, const bt_gguf_t *gguf)
 {
     const char *rest = config->lora;
     bt_config_adapter_t named;
+    bt_hf_modules_t sizes;
+    char why[WHY_BYTES];
     uint64_t most = 0;
     uint64_t bytes = 0;
 
-    while (bt_config_adapter_next(&rest, &named) == BT_OK) {
-        const uint64_t n = file_bytes(named.path);
-
-        most = (n > most) ? n : most;
-        bytes += n;
+    if ((bt_adapters_max_rank(config) == 0) ||
+        (bt_hf_modules_read(gguf, why, sizeof(why), &sizes) != BT_OK)) {
+        return 0; /* bt_adapters_open() reports it */
     }
-    /* Rows are padded, and one is being read. */
-    return bytes + bytes / 4 + most +
+    while (bt_config_adapter_next(&rest, &named) == BT_OK) {
+        uint64_t n;
+
+        bytes += packed_bytes(named.path, &sizes, &n);
+        most = (n > most) ? n : most;
+    }
+    return bytes + most +
            (bt_adapters_are_loaded_later(config) ? config->lora_memory_bytes
                                                  : 0);
 }
@@ -189,6 +197,7 @@ struct bt_adapter_load {
     bt_model_t *model;
     bt_hf_modules_t sizes;
     const char *folder;
+    uint64_t left_bytes; /* of --lora-memory */
     /* Results. */
     bt_hash128_t digest;
     bt_lora_t *lora;
@@ -233,6 +242,21 @@ static void release(bt_worker_adapter_t *at, const bt_worker_link_t *router)
     }
 }
 
+/* Refuses an adapter that is too large, by its files' headers. */
+static bt_status_t check_memory(bt_adapter_load_t *load, const char *path)
+{
+    const uint64_t bytes = packed_bytes(path, &load->sizes, NULL);
+
+    if (bytes <= load->left_bytes) {
+        return BT_OK;
+    }
+    snprintf(load->why, sizeof(load->why),
+             "it takes %" PRIu64 " KiB, and %" PRIu64
+             " KiB of --lora-memory are left",
+             bytes >> 10, load->left_bytes >> 10);
+    return BT_ERR_NO_MEMORY;
+}
+
 static void *run_load(void *arg)
 {
     bt_adapter_load_t *const load = arg;
@@ -241,6 +265,9 @@ static void *run_load(void *arg)
     load->status =
         bt_config_resolve("--lora-dir", load->folder, load->order.path, path,
                           sizeof(path), load->why, sizeof(load->why));
+    if (load->status == BT_OK) {
+        load->status = check_memory(load, path);
+    }
     if (load->status == BT_OK) {
         load->status = read_one(load->model, &load->sizes, path, load->why,
                                 sizeof(load->why), &load->digest, &load->lora);
@@ -290,18 +317,6 @@ static void take_load(bt_worker_t *w, bt_adapter_load_t *load)
     const size_t bytes = (load->lora != NULL) ? bt_lora_bytes(load->lora) : 0;
     bt_worker_adapter_t *at = NULL;
 
-    while ((load->status == BT_OK) && sweep(w)) {
-        /* What nobody has makes room. */
-    }
-    if ((load->status == BT_OK) &&
-        (bytes > w->config->lora_memory_bytes - w->adapters.bytes)) {
-        load->status = BT_ERR_NO_MEMORY;
-        snprintf(
-            load->why, sizeof(load->why),
-            "it takes %zu KiB, and %zu KiB of --lora-memory are left",
-            bytes >> 10,
-            (size_t)((w->config->lora_memory_bytes - w->adapters.bytes) >> 10));
-    }
     if (load->status == BT_OK) {
         at = add(w, load->order.name, load->digest, load->lora);
         load->status = (at != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
@@ -328,6 +343,12 @@ static void begin_load(bt_worker_t *w, bt_adapter_load_t *load)
         end_load(w, load);
         return;
     }
+    while (sweep(w)) {
+        /* What nobody has makes room. */
+    }
+    load->left_bytes = (w->config->lora_memory_bytes > w->adapters.bytes)
+                           ? w->config->lora_memory_bytes - w->adapters.bytes
+                           : 0;
     load->model = w->model;
     load->sizes = w->adapters.model;
     load->folder = w->config->lora_dir;

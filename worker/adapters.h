@@ -58,9 +58,10 @@ typedef struct bt_worker_adapters {
 uint32_t bt_adapters_max_rank(const bt_config_t *config);
 /** True when routers may have adapters loaded. */
 bool bt_adapters_are_loaded_later(const bt_config_t *config);
-/** Returns the memory that adapters will take: those of --lora by the sizes of
- *  their files. */
-uint64_t bt_adapters_estimate(const bt_config_t *config);
+/** Returns the most memory that adapters will take: those of --lora, by the
+ *  headers of their files, with the largest while it is read; and --lora-memory
+ *  where more are loaded later. 0: there are none, or they cannot be read. */
+uint64_t bt_adapters_estimate(const bt_config_t *config, const bt_gguf_t *gguf);
 /** Reads the adapters of --lora and prepares them for the model, which is
  *  loaded. A failure is logged.
  *  @retval any of bt_adapter_open(), bt_lora_load() */

@@ -343,7 +343,7 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
     }
     s->memory = memory;
     count_memory(w, &memory);
-    w->model_bytes += bt_adapters_estimate(w->config);
+    w->model_bytes += bt_adapters_estimate(w->config, s->gguf);
     bt_limits_memory("", limit);
     budget = (bt_memory_budget_t){
         .available_bytes = limit->left + s->held_bytes,

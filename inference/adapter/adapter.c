@@ -91,8 +91,9 @@ static bt_status_t check_source(bt_adapter_build_t *build,
                                "is not, or too large",
                                name.text);
     }
-    if (has_bad_number(s->a_type, s->a, s->rank * s->n_in) ||
-        has_bad_number(s->b_type, s->b, s->n_out * s->rank)) {
+    if (!build->only_sizes &&
+        (has_bad_number(s->a_type, s->a, s->rank * s->n_in) ||
+         has_bad_number(s->b_type, s->b, s->n_out * s->rank))) {
         return bt_adapter_fail(build, BT_ERR_BAD_FILE,
                                "%s has numbers that are not finite", name.text);
     }
@@ -121,6 +122,23 @@ static bt_adapter_part_t *next_part(bt_adapter_build_t *build)
     return &adapter->parts[adapter->n_parts];
 }
 
+/* Copies A, and behind it n_out rows of B in GGUF's order. */
+static void copy_matrices(const bt_adapter_source_t *s,
+                          const bt_recipe_order_t *order, uint64_t first,
+                          uint64_t n_out, uint32_t type, uint8_t *to)
+{
+    const size_t row_bytes = (size_t)s->rank * elem_bytes(type);
+
+    copy_row(s->a_type, s->a, s->rank * s->n_in, type, to);
+    to += (size_t)s->n_in * row_bytes;
+    for (uint64_t r = 0; r < n_out; r++) {
+        const uint64_t from = bt_recipe_stored_row(order, first + r);
+
+        copy_row(s->b_type, s->b + from * s->rank * elem_bytes(s->b_type),
+                 s->rank, type, to + r * row_bytes);
+    }
+}
+
 /* Adds n_out rows of a module's product, the first of which is @a first. */
 static bt_status_t add_part(bt_adapter_build_t *build,
                             const bt_adapter_source_t *s,
@@ -132,19 +150,16 @@ static bt_status_t add_part(bt_adapter_build_t *build,
     const size_t a_bytes = (size_t)(s->rank * s->n_in) * elem_bytes(type);
     const size_t b_bytes = (size_t)(n_out * s->rank) * elem_bytes(type);
     bt_adapter_part_t *const part = next_part(build);
-    uint8_t *const data = bt_calloc(1, a_bytes + b_bytes);
+    uint8_t *data = NULL;
 
-    if ((part == NULL) || (data == NULL)) {
-        bt_free(data);
+    if ((part != NULL) && !build->only_sizes) {
+        data = bt_calloc(1, a_bytes + b_bytes);
+    }
+    if ((part == NULL) || ((data == NULL) && !build->only_sizes)) {
         return bt_adapter_fail(build, BT_ERR_NO_MEMORY, "out of memory");
     }
-    copy_row(s->a_type, s->a, s->rank * s->n_in, type, data);
-    for (uint64_t r = 0; r < n_out; r++) {
-        const uint64_t from = bt_recipe_stored_row(&module->order, first + r);
-
-        copy_row(s->b_type, s->b + from * s->rank * elem_bytes(s->b_type),
-                 s->rank, type,
-                 data + a_bytes + r * s->rank * elem_bytes(type));
+    if (data != NULL) {
+        copy_matrices(s, &module->order, first, n_out, type, data);
     }
     *part = (bt_adapter_part_t){
         .layer = module->layer,
@@ -155,7 +170,7 @@ static bt_status_t add_part(bt_adapter_build_t *build,
         .type = type,
         .scale = s->scale,
         .a = data,
-        .b = data + a_bytes,
+        .b = (data != NULL) ? data + a_bytes : NULL,
     };
     build->adapter->n_parts++;
     build->adapter->bytes += a_bytes + b_bytes;
@@ -290,7 +305,9 @@ static bt_status_t finish(bt_adapter_build_t *build)
             build, BT_ERR_MISMATCH, "it has layer %u, the model has %u",
             adapter->parts[adapter->n_parts - 1].layer, build->model.n_layers);
     }
-    take_digest(adapter);
+    if (!build->only_sizes) {
+        take_digest(adapter);
+    }
     return BT_OK;
 }
 
@@ -305,12 +322,14 @@ bt_status_t bt_adapter_open(const char *path, const bt_gguf_t *base, char *why,
                : status;
 }
 
-bt_status_t bt_adapter_open_for(const char *path, const bt_hf_modules_t *model,
-                                char *why, size_t why_bytes,
-                                bt_adapter_t **adapter_p)
+static bt_status_t open_any(const char *path, const bt_hf_modules_t *model,
+                            bool only_sizes, char *why, size_t why_bytes,
+                            bt_adapter_t **adapter_p)
 {
-    bt_adapter_build_t build = {
-        .model = *model, .why = why, .why_bytes = why_bytes};
+    bt_adapter_build_t build = {.model = *model,
+                                .only_sizes = only_sizes,
+                                .why = why,
+                                .why_bytes = why_bytes};
     struct stat st;
     bool is_folder;
     bt_status_t status;
@@ -332,6 +351,20 @@ bt_status_t bt_adapter_open_for(const char *path, const bt_hf_modules_t *model,
     }
     *adapter_p = build.adapter;
     return BT_OK;
+}
+
+bt_status_t bt_adapter_open_for(const char *path, const bt_hf_modules_t *model,
+                                char *why, size_t why_bytes,
+                                bt_adapter_t **adapter_p)
+{
+    return open_any(path, model, false, why, why_bytes, adapter_p);
+}
+
+bt_status_t bt_adapter_open_sizes(const char *path,
+                                  const bt_hf_modules_t *model, char *why,
+                                  size_t why_bytes, bt_adapter_t **adapter_p)
+{
+    return open_any(path, model, true, why, why_bytes, adapter_p);
 }
 
 void bt_adapter_free(bt_adapter_t *adapter)

@@ -43,6 +43,13 @@ BT_MUST_CHECK bt_status_t bt_adapter_open_for(const char *path,
                                               const bt_hf_modules_t *model,
                                               char *why, size_t why_bytes,
                                               bt_adapter_t **adapter_p);
+/** Reads the sizes of an adapter's parts, as bt_adapter_open_for() does, but no
+ *  matrix: neither these nor the digest are there, and numbers are not checked.
+ *  Costs little memory, however large the file is. */
+BT_MUST_CHECK bt_status_t bt_adapter_open_sizes(const char *path,
+                                                const bt_hf_modules_t *model,
+                                                char *why, size_t why_bytes,
+                                                bt_adapter_t **adapter_p);
 void bt_adapter_free(bt_adapter_t *adapter); /**< NULL is allowed. */
 
 #endif

@@ -13,6 +13,7 @@ typedef struct bt_adapter_build {
     bt_hf_modules_t model;
     bt_adapter_t *adapter;
     uint32_t capacity; /**< size of adapter->parts */
+    bool only_sizes;   /**< bt_adapter_open_sizes() */
     char *why;
     size_t why_bytes;
 } bt_adapter_build_t;

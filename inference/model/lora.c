@@ -204,6 +204,20 @@ void bt_lora_free(bt_model_t *model, bt_lora_t *lora)
     bt_free(lora);
 }
 
+uint64_t bt_lora_bytes_of(const bt_adapter_t *adapter)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < adapter->n_parts; i++) {
+        const bt_adapter_part_t *const p = &adapter->parts[i];
+        const uint64_t elem = (p->type == BT_ADAPTER_F32) ? 4 : 2;
+
+        bytes += elem * ((uint64_t)p->n_in * lanes_of(p->rank) +
+                         (uint64_t)p->rank * lanes_of(p->n_out));
+    }
+    return bytes;
+}
+
 size_t bt_lora_bytes(const bt_lora_t *lora)
 {
     return lora->bytes;

@@ -37,5 +37,8 @@ BT_MUST_CHECK bt_status_t bt_lora_load(bt_model_t *model,
 void bt_lora_free(bt_model_t *model, bt_lora_t *lora);
 /** Returns the bytes that the adapter takes. */
 size_t bt_lora_bytes(const bt_lora_t *lora);
+/** Returns what bt_lora_bytes() will be, by the sizes alone
+ *  (bt_adapter_open_sizes()). */
+uint64_t bt_lora_bytes_of(const bt_adapter_t *adapter);
 
 #endif

@@ -76,8 +76,10 @@ static void close_bench(bench_t *b)
     free(b);
 }
 
-/* Adapter of one matrix. @return its folder */
-static const char *write_adapter(uint32_t rank)
+/* Adapter of one matrix, whose A has numbers of that type and size.
+ * @return its folder */
+static const char *write_adapter_of(uint32_t rank, const char *a_type,
+                                    size_t a_bytes)
 {
     static const float numbers[64 * 8] = {1.0f};
     const char *const dir = bt_hf_folder_make();
@@ -91,12 +93,17 @@ static const char *write_adapter(uint32_t rank)
     bt_st_file_init(&file);
     bt_st_file_add(
         &file, "base_model.model.model.layers.0.self_attn.o_proj.lora_A.weight",
-        "F32", a, numbers, rank * 64 * sizeof(float));
+        a_type, a, numbers, rank * 64 * a_bytes);
     bt_st_file_add(
         &file, "base_model.model.model.layers.0.self_attn.o_proj.lora_B.weight",
         "F32", b, numbers, rank * 64 * sizeof(float));
     bt_st_file_write(&file, dir, "adapter_model.safetensors");
     return dir;
+}
+
+static const char *write_adapter(uint32_t rank)
+{
+    return write_adapter_of(rank, "F32", sizeof(float));
 }
 
 static void adapter_is_found_by_its_digest(void **state)
@@ -113,7 +120,6 @@ static void adapter_is_found_by_its_digest(void **state)
     assert_int_equal(b->w.adapters.n, 0);
     snprintf(b->lora, sizeof(b->lora), "a=%s;b=%s", dir, dir);
     assert_int_equal(bt_adapters_max_rank(&b->config), 4);
-    assert_true(bt_adapters_estimate(&b->config) > 2 * 2 * 2 * 64 * 4);
     assert_int_equal(bt_adapters_open(&b->w, &b->s), BT_OK);
     assert_int_equal(b->w.adapters.n, 1); /* equal content is there once */
     assert_int_equal(
@@ -124,6 +130,39 @@ static void adapter_is_found_by_its_digest(void **state)
     bt_adapter_free(adapter);
     close_bench(b);
     bt_hf_folder_remove(dir);
+}
+
+/* A's rows are padded to 16 numbers, and where one matrix is F16 and the other
+ * F32, both are F32. */
+static void memory_is_known_before_the_adapters_are_read(void **state)
+{
+    bench_t *const b = open_bench();
+    char dirs[3][128];
+    uint64_t bytes = 0;
+
+    (void)state;
+    snprintf(dirs[0], sizeof(dirs[0]), "%s", write_adapter(1));
+    snprintf(dirs[1], sizeof(dirs[1]), "%s", write_adapter(4));
+    snprintf(dirs[2], sizeof(dirs[2]), "%s", write_adapter_of(3, "F16", 2));
+    snprintf(b->lora, sizeof(b->lora), "a=%s;b=%s;c=%s", dirs[0], dirs[1],
+             dirs[2]);
+    assert_int_equal(bt_adapters_open(&b->w, &b->s), BT_OK);
+    BT_LIST_FOR_EACH_ENTRY(bt_worker_adapter_t, at, &b->w.adapters.list, link) {
+        bytes += bt_lora_bytes(at->lora);
+    }
+    /* A (64, 16) thrice, and B (1, 64), (4, 64), (3, 64). */
+    assert_int_equal(bytes, 3 * 64 * 16 * 4 + (1 + 4 + 3) * 64 * 4);
+    /* While it is read, the largest is there twice: A (4, 64), B (64, 4). */
+    assert_int_equal(bt_adapters_estimate(&b->config, b->s.gguf),
+                     bytes + 2 * 4 * 64 * 4);
+    b->config.lora_dir = "/tmp";
+    b->config.lora_memory_bytes = 1000;
+    assert_int_equal(bt_adapters_estimate(&b->config, b->s.gguf),
+                     bytes + 2 * 4 * 64 * 4 + 1000);
+    close_bench(b);
+    for (uint32_t i = 0; i < 3; i++) {
+        bt_hf_folder_remove(dirs[i]);
+    }
 }
 
 static void adapter_of_too_large_a_rank_ends_the_start(void **state)
@@ -137,7 +176,7 @@ static void adapter_of_too_large_a_rank_ends_the_start(void **state)
     bt_test_expect_log_lines(2);
     assert_int_equal(bt_adapters_open(&b->w, &b->s), BT_ERR_UNSUPPORTED);
     snprintf(b->lora, sizeof(b->lora), "a=/nowhere");
-    assert_int_equal(bt_adapters_estimate(&b->config), 0);
+    assert_int_equal(bt_adapters_estimate(&b->config, b->s.gguf), 0);
     bt_adapters_close(&b->w);
     assert_int_equal(bt_adapters_open(&b->w, &b->s), BT_ERR_NOT_FOUND);
     close_bench(b);
@@ -322,6 +361,7 @@ int main(void)
         BT_TEST(adapter_is_found_by_its_digest),
         BT_TEST(adapter_is_loaded_on_order_and_dropped_when_unused),
         BT_TEST(adapter_of_too_large_a_rank_ends_the_start),
+        BT_TEST(memory_is_known_before_the_adapters_are_read),
         BT_TEST(order_that_is_taken_back_leaves_nothing),
         BT_TEST(dropped_adapter_makes_room_for_the_next),
     };

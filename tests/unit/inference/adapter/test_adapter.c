@@ -60,6 +60,40 @@ static void add_matrix(bt_st_file_t *file, const char *module, const char *side,
                    (size_t)n_rows * n_columns * sizeof(float));
 }
 
+/* Opens a folder, and checks that its sizes alone are equal. */
+static bt_status_t open_twice(const char *path, const bt_gguf_t *base,
+                              bt_adapter_t **adapter_p)
+{
+    bt_hf_modules_t model;
+    bt_adapter_t *sizes = NULL;
+    const bt_adapter_t *whole;
+    bt_status_t status;
+
+    assert_int_equal(bt_hf_modules_read(base, why, sizeof(why), &model), BT_OK);
+    status = bt_adapter_open_sizes(path, &model, why, sizeof(why), &sizes);
+    assert_int_equal(bt_adapter_open(path, base, why, sizeof(why), adapter_p),
+                     status);
+    if (status != BT_OK) {
+        return status;
+    }
+    whole = *adapter_p;
+    assert_int_equal(sizes->n_parts, whole->n_parts);
+    assert_int_equal(sizes->bytes, whole->bytes);
+    assert_int_equal(sizes->max_rank, whole->max_rank);
+    for (uint32_t i = 0; i < whole->n_parts; i++) {
+        const bt_adapter_part_t *const p = &sizes->parts[i];
+        bt_adapter_part_t want = whole->parts[i];
+
+        assert_null(p->a);
+        assert_null(p->b);
+        want.a = NULL;
+        want.b = NULL;
+        assert_memory_equal(p, &want, sizeof(want));
+    }
+    bt_adapter_free(sizes);
+    return BT_OK;
+}
+
 /* Opens a folder with rank 2 adapters of modules, "name:in:out|…". */
 static bt_status_t open_folder(const bt_gguf_t *base, const char *modules,
                                uint32_t alpha, bt_adapter_t **adapter_p)
@@ -85,7 +119,7 @@ static bt_status_t open_folder(const bt_gguf_t *base, const char *modules,
         modules += n + ((modules[n] == '|') ? 1 : 0);
     }
     bt_st_file_write(&file, dir, "adapter_model.safetensors");
-    status = bt_adapter_open(dir, base, why, sizeof(why), adapter_p);
+    status = open_twice(dir, base, adapter_p);
     bt_hf_folder_remove(dir);
     return status;
 }
@@ -282,7 +316,7 @@ static bt_status_t open_file(const bt_gguf_t *base, const gguf_file_t *spec,
         put(file, numbers(), bytes);
     }
     fclose(file);
-    status = bt_adapter_open(path, base, why, sizeof(why), adapter_p);
+    status = open_twice(path, base, adapter_p);
     unlink(path);
     return status;
 }
