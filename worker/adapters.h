@@ -66,7 +66,9 @@ uint64_t bt_adapters_estimate(const bt_config_t *config, const bt_gguf_t *gguf);
  *  loaded. A failure is logged.
  *  @retval any of bt_adapter_open(), bt_lora_load() */
 BT_MUST_CHECK bt_status_t bt_adapters_open(bt_worker_t *w, const bt_start_t *s);
-/** Frees the adapters, before the model; waits for one that is being read. */
+/** Frees the adapters, before the model. Waits for one that is being read:
+ * while the files' system hangs (NFS), so does the worker's end, which the
+ * launcher bounds by SIGKILL. */
 void bt_adapters_close(bt_worker_t *w);
 /** Finds an adapter. @return NULL: it is not here */
 bt_worker_adapter_t *bt_adapters_find(const bt_worker_t *w,

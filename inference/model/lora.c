@@ -91,14 +91,6 @@ static bt_status_t check_part(const bt_model_t *model,
                  part->n_out, part->n_in, o.n_out, o.n_in);
         return BT_ERR_MISMATCH;
     }
-    if ((part->product >= BT_ADAPTER_GATE) &&
-        (d->layers[part->layer].experts != NULL)) {
-        snprintf(why, why_bytes,
-                 "%s of layer %u: the feed-forward there is a mixture of "
-                 "experts, whose adapters are not computed",
-                 bt_adapter_product_name(part->product), part->layer);
-        return BT_ERR_UNSUPPORTED;
-    }
     return BT_OK;
 }
 
@@ -293,9 +285,10 @@ void bt_lora_pass_free(bt_backend_t *be, bt_decoder_t *d)
 static void add_rows(bt_lora_span_t *spans, uint32_t *n, const bt_lora_t *lora,
                      uint32_t row, uint32_t n_rows)
 {
-    bt_lora_span_t *const last = &spans[*n - 1];
+    bt_lora_span_t *const last = (*n > 0) ? &spans[*n - 1] : NULL;
 
-    if ((*n > 0) && (last->lora == lora) && (last->row + last->n_rows == row)) {
+    if ((last != NULL) && (last->lora == lora) &&
+        (last->row + last->n_rows == row)) {
         last->n_rows += n_rows;
     } else {
         spans[(*n)++] =
