@@ -90,6 +90,9 @@ static void adapters_have_names_and_paths(void **state)
     assert_refused(BT_PROG_ROUTER, "--model m=1 --model n=2 --lora a=/x",
                    "baton-router: --lora: adapters are those of one model; 2 "
                    "are given\n");
+    assert_refused(BT_PROG_ROUTER, "--model m=1 --model n=2 --lora-dir /tmp",
+                   "baton-router: --lora-dir: adapters are those of one "
+                   "model; 2 are given\n");
 }
 
 /* The launcher passes the list on in one argument. */
