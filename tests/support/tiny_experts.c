@@ -11,8 +11,9 @@ void bt_tiny_put_experts(bt_tiny_writer_t *w)
     const char *const names[] = {
         "expert_count", "expert_used_count", "expert_feed_forward_length",
         "leading_dense_block_count", "expert_shared_feed_forward_length"};
-    const uint32_t values[] = {m->n_experts, m->n_experts_used, m->expert_dim,
-                               m->n_dense, m->shared_dim};
+    const uint32_t values[] = {
+        (m->experts_said > 0) ? m->experts_said : m->n_experts,
+        m->n_experts_used, m->expert_dim, m->n_dense, m->shared_dim};
     char key[NAME_BYTES];
 
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
@@ -26,7 +27,8 @@ void bt_tiny_put_experts(bt_tiny_writer_t *w)
 static void add_weights(bt_tiny_writer_t *w, uint32_t layer, const char *name,
                         uint32_t type, uint64_t n_in, uint64_t n_out)
 {
-    const uint32_t n = w->model->n_experts;
+    const bt_tiny_model_t *const m = w->model;
+    const uint32_t n = (m->n_stacked > 0) ? m->n_stacked : m->n_experts;
     bt_tiny_tensor_t *const t = bt_tiny_add_tensor(w, type, n_in, n_out * n);
 
     t->n_dims = 3;

@@ -99,7 +99,9 @@ typedef struct bt_tiny_model {
                                  architecture */
 
     /* What a loader must refuse. */
-    bool experts_apart;       /**< a tensor for each expert */
+    bool experts_apart;    /**< a tensor for each expert */
+    uint32_t experts_said; /**< expert_count; 0: n_experts */
+    uint32_t n_stacked;    /**< experts of the stacked tensors; 0: n_experts */
     const char *rope_scaling; /**< llama.rope.scaling.type, or NULL */
 } bt_tiny_model_t;
 

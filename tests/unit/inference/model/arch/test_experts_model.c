@@ -155,8 +155,38 @@ static void one_tensor_of_biased_gate_and_up_is_refused_by_name(void **state)
                         "(blk.0.ffn_gate_up_exps.weight)");
 }
 
-/* The file says 8 experts and has 8; a key that says 4 is not believed. */
+/* A key, a router and stacked tensors that say different numbers, fewer and
+ * more: none of them is believed. */
 static void other_number_of_experts_than_the_files_is_refused(void **state)
+{
+    static const struct {
+        uint32_t said, stacked;
+        const char *reason;
+    } cases[] = {
+        {4, 0,
+         "ffn_gate_inp.weight has the shape 64 x 8 x 1 x 1, but the "
+         "model's numbers call for 64 x 4"},
+        {16, 0,
+         "ffn_gate_inp.weight has the shape 64 x 8 x 1 x 1, but the "
+         "model's numbers call for 64 x 16"},
+        {8, 4,
+         "ffn_gate_exps.weight has the shape 64 x 128 x 4 x 1, but the "
+         "model's numbers call for 64 x 128 x 8"},
+        {8, 16,
+         "ffn_gate_exps.weight has the shape 64 x 128 x 16 x 1, but "
+         "the model's numbers call for 64 x 128 x 8"},
+    };
+    bt_tiny_model_t tiny = with_experts("llama");
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        tiny.experts_said = cases[i].said;
+        tiny.n_stacked = cases[i].stacked;
+        expect_load_refused(&tiny, BT_ERR_BAD_FILE, cases[i].reason);
+    }
+}
+
+static void other_width_of_experts_than_the_files_is_refused(void **state)
 {
     bt_tiny_model_t tiny = with_experts("llama");
 
@@ -171,8 +201,9 @@ static void other_number_of_experts_than_the_files_is_refused(void **state)
 
 /* ---- rows ---- */
 
-/* Whatever a router makes of a row, no other row of the batch sees it: here a
- * token whose embedding is not finite. */
+/* Whatever a router makes of a row, no other row of the batch sees it: here one
+ * whose cached keys and values are not numbers, and so its input of the router
+ * is none. */
 static void row_that_is_not_finite_changes_no_other(void **state)
 {
     const bt_tiny_model_t tiny = with_experts("llama");
@@ -200,7 +231,7 @@ static void row_that_is_not_finite_changes_no_other(void **state)
     assert_int_equal(bt_model_forward(rig.model, &fwd, &logits), BT_OK);
     memcpy(want, logits, bytes);
     assert_memory_equal(logits + rig.n_vocab, want, bytes);
-    /* Of the second sequence alone, by a cache that holds no number. */
+    /* The first block of the second sequence, by bytes that are NaNs of F16. */
     for (size_t i = 0; i < rig.kv.block_bytes; i++) {
         ((uint8_t *)rig.kv.base)[2 * rig.kv.block_bytes + i] = 0x7e;
     }
@@ -222,6 +253,7 @@ int main(void)
         BT_TEST(experts_of_old_converters_are_refused_by_name),
         BT_TEST(one_tensor_of_biased_gate_and_up_is_refused_by_name),
         BT_TEST(other_number_of_experts_than_the_files_is_refused),
+        BT_TEST(other_width_of_experts_than_the_files_is_refused),
         BT_TEST(row_that_is_not_finite_changes_no_other),
     };
 
