@@ -4,10 +4,9 @@
  * Prompt table: rows of a model's width that a client gives in place of
  * embeddings of tokens (prompt tuning; TensorRT-LLM's prompt_embedding_table).
  *
- *     client's ids    12   7   V   V+1   V+1   9        V: size of the
- * vocabulary token ids here  12   7   T   T+1   T+1   9        T:
- * BT_TABLE_TOKEN embeddings      W12  W7  E0  E1    E1    W9       W: the
- * model's, E: table
+ *     client's ids    12   7   V   V+1   V+1   9     V: vocabulary's size
+ *     token ids here  12   7   T   T+1   T+1   9     T: BT_TABLE_TOKEN
+ *     embeddings     W12  W7  E0   E1    E1   W9     W: model's, E: table's
  *
  * A row stands where the embedding stands once it is scaled: learned positions
  * and norms come behind it, for rows as for tokens. Its id only numbers it: the

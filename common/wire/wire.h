@@ -307,7 +307,7 @@ typedef struct bt_msg_request {
     /** Prompt table whose rows the token ids from BT_TABLE_TOKEN on are; only
      *  to workers with BT_HELLO_TABLES. A worker that generates has it too, for
      *  it computes the prompt of a sequence that it has paused. In a fanout
-     *  requests without tokens have the leader's. */
+     *  each request has it, also one without tokens. */
     bt_table_rows_t table;
     /** Digest of the LoRA adapter that the sequence has (bt_adapter_t.digest);
      *  only to workers with BT_HELLO_ADAPTERS. `space` is one of the adapter's.

@@ -214,7 +214,6 @@ typedef enum bt_api_store {
     BT_API_STORE_YES,
 } bt_api_store_t;
 
-/** Parsed body; free with bt_api_request_fini(). Everything is owned. */
 /** Prompt table of a request: ids of its prompts from the vocabulary's size on
  *  are rows of it. All zeros: none. */
 typedef struct bt_api_table {
@@ -226,6 +225,7 @@ typedef struct bt_api_table {
     uint32_t n_extra_ids;
 } bt_api_table_t;
 
+/** Parsed body; free with bt_api_request_fini(). Everything is owned. */
 typedef struct bt_api_request {
     bt_api_dialect_t dialect;
     char *model;              /**< model name from the client; NULL = absent */
