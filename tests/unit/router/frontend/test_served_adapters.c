@@ -134,12 +134,31 @@ static void adapter_that_cannot_be_offered_is_refused(void **state)
     bt_hf_folder_remove(dir);
 }
 
+static void model_named_like_an_adapter_is_refused(void **state)
+{
+    const bt_served_options_t options = {
+        .name = "sql", .path = other_path, .chat_template = ""};
+    bt_served_t *served = NULL;
+    world_t *w = &world;
+    char option[320];
+
+    (void)state;
+    start_with(w, option, sizeof(option));
+    assert_int_equal(bt_served_read(&options, &served), BT_OK);
+    bt_test_expect_log_lines(1);
+    assert_int_equal(bt_registry_add(&w->front.models, served, other_path),
+                     BT_ERR_EXISTS);
+    bt_served_free(served);
+    stop_with(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(model_name_of_an_adapter_sends_its_digest),
         BT_TEST(unknown_adapter_is_an_unknown_model),
         BT_TEST(adapter_that_cannot_be_offered_is_refused),
+        BT_TEST(model_named_like_an_adapter_is_refused),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);
