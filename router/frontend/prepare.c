@@ -347,13 +347,8 @@ static bt_status_t open_call(bt_prepare_t *w, bt_strbuf_t *text,
         bt_reason_is_opened(reason, text->data, text->len)) {
         bt_reason_put_end(reason, text);
     }
-    begin = text->len;
-    bt_tool_format_open(w->served->tools, forced, text);
+    begin = bt_tool_format_open(w->served->tools, forced, text);
     if ((forced != NULL) && (bt_strbuf_status(text) == BT_OK)) {
-        const char *at = memmem(text->data + begin, text->len - begin, forced,
-                                strlen(forced));
-
-        begin = (at != NULL) ? (size_t)(at - text->data) : text->len;
         status = bt_quotes_add(quotes, begin, begin + strlen(forced));
     }
     return ((status == BT_OK) && (bt_strbuf_status(text) == BT_OK))
@@ -695,8 +690,8 @@ static bt_status_t find_calls(bt_prepare_t *w)
     }
     bt_strbuf_init(&w->out->tool_opening, CHAT_TEXT_LIMIT);
     if (w->request->tools.required) {
-        bt_tool_format_open(w->out->tools, w->request->tools.forced,
-                            &w->out->tool_opening);
+        (void)bt_tool_format_open(w->out->tools, w->request->tools.forced,
+                                  &w->out->tool_opening);
     }
     return (bt_strbuf_status(&w->out->tool_opening) == BT_OK)
                ? BT_OK

@@ -10,7 +10,8 @@
 #include "router/frontend/frontend.h"
 #include "router/frontend/prepare_priv.h"
 
-#define WORD_LIMIT (64u << 20)
+#define MAX_MARK_TOKENS 16u
+#define WORD_LIMIT      (64u << 20)
 
 /* ---- bad words ---- */
 
@@ -332,35 +333,51 @@ static bt_status_t add_breakers(bt_prepare_t *w, ids_t *ids)
     return ((status == BT_OK) && own) ? refuse_absent(w, &b) : status;
 }
 
-/* Adds the token of a mark of the thinking part. A mark of several tokens may
- * be drawn as others, which then were not found. */
-static bt_status_t add_mark(bt_prepare_t *w, const char *mark, ids_t *ids)
+/* Adds the tokens of a mark of the thinking part: one, since a mark of several
+ * may be drawn as others, which then were not found; in the Harmony format the
+ * tokens of the marks and a channel's name.
+ * @param [out] n_p  how many */
+static bt_status_t add_mark(bt_prepare_t *w, const char *mark, ids_t *ids,
+                            uint32_t *n_p)
 {
+    const size_t most = w->served->is_harmony ? MAX_MARK_TOKENS : 1;
     bt_token_vec_t tokens = {0};
     bt_status_t status = bt_prepare_tokenize(w, w->context, mark, strlen(mark),
                                              BT_TOK_PARSE_SPECIAL,
                                              "thinking_token_budget", &tokens);
 
-    if ((status == BT_OK) && (tokens.n != 1)) {
+    if ((status == BT_OK) && ((tokens.n == 0) || (tokens.n > most))) {
         status = bt_api_error_invalid(
             w->error, "thinking_token_budget",
             "thinking_token_budget: this model's vocabulary has no token %s",
             mark);
     }
-    if (status == BT_OK) {
-        status = add_id(w, ids, tokens.ids[0]);
+    *n_p = (uint32_t)tokens.n;
+    for (size_t i = 0; (i < tokens.n) && (status == BT_OK); i++) {
+        status = add_id(w, ids, tokens.ids[i]);
     }
     bt_free(tokens.ids);
     return status;
 }
 
-/* True when the prompt's last mark opens the thinking part. */
-static bool is_opened(const bt_prompt_t *prompt, uint32_t open, uint32_t close)
+/* True when a mark ends at a position of the prompt. */
+static bool ends_at(const bt_prompt_t *prompt, uint32_t end,
+                    const uint32_t *mark, uint32_t n)
 {
-    for (uint32_t i = prompt->n; i > 0; i--) {
-        if ((prompt->tokens[i - 1] == open) ||
-            (prompt->tokens[i - 1] == close)) {
-            return prompt->tokens[i - 1] == open;
+    return (end >= n) &&
+           (memcmp(&prompt->tokens[end - n], mark, n * sizeof(*mark)) == 0);
+}
+
+/* True when the prompt's last mark opens the thinking part. */
+static bool is_opened(const bt_prompt_t *prompt, const uint32_t *open,
+                      uint32_t n_open, uint32_t n_close)
+{
+    for (uint32_t end = prompt->n; end > 0; end--) {
+        if (ends_at(prompt, end, open, n_open)) {
+            return true;
+        }
+        if (ends_at(prompt, end, open + n_open, n_close)) {
+            return false;
         }
     }
     return false;
@@ -379,15 +396,15 @@ static bt_status_t add_thinking(bt_prepare_t *w, ids_t *ids)
             "part (--reasoning-parser)");
     }
     o->thinking_budget = (uint32_t)w->request->thinking_budget;
-    o->n_think_open = o->n_think_close = 1;
-    status = add_mark(w, marks->open, ids);
+    status = add_mark(w, marks->open, ids, &o->n_think_open);
     if (status == BT_OK) {
-        status = add_mark(w, marks->close, ids);
+        status = add_mark(w, marks->close, ids, &o->n_think_close);
     }
     for (size_t i = 0; (i < w->out->n_prompts) && (status == BT_OK); i++) {
         w->out->prompts[i].is_thinking =
-            is_opened(w->out->prompts[i].prompt, ids->data[ids->n - 2],
-                      ids->data[ids->n - 1]);
+            is_opened(w->out->prompts[i].prompt,
+                      ids->data + (ids->n - o->n_think_open - o->n_think_close),
+                      o->n_think_open, o->n_think_close);
     }
     return status;
 }

@@ -286,6 +286,18 @@ static bool has_more_calls(const bt_choice_t *choice)
             (choice->tools.calls[n - 1].arguments.len > choice->args_sent));
 }
 
+/* Reasoning of one part begins the answer; messages of reasoning may also stand
+ * behind others. */
+static void count_thought(bt_choice_t *choice)
+{
+    if (choice->is_harmony && bt_harmony_is_thinking(&choice->harmony)) {
+        choice->n_thought += choice->n_output - choice->n_sorted;
+    } else if (!choice->is_harmony && bt_reason_is_thinking(&choice->reason)) {
+        choice->n_thought = choice->n_output;
+    }
+    choice->n_sorted = choice->n_output;
+}
+
 /* Separates reasoning and tool calls from the text. Text that is held back is
  * sent with the next piece, and so are its tokens' ids and log-probs. */
 static void sort_text(bt_row_t *row, bt_choice_t *choice, const char *text,
@@ -304,10 +316,7 @@ static void sort_text(bt_row_t *row, bt_choice_t *choice, const char *text,
         bt_reason_push(&choice->reason, text, bytes, last, &choice->thought,
                        &answer_text);
     }
-    if (choice->is_harmony ? bt_harmony_is_thinking(&choice->harmony)
-                           : bt_reason_is_thinking(&choice->reason)) {
-        choice->n_thought = choice->n_output;
-    }
+    count_thought(choice);
     if (bt_tool_format_is_harmony(choice->tools.spec.format)) {
         bt_strbuf_append(row->stream ? &content : &choice->text,
                          text_of(&answer_text), answer_text.len);

@@ -32,6 +32,7 @@ struct bt_choice {
     bt_strbuf_t thought;   /* reasoning; streamed: the part not sent yet */
     bt_strbuf_t thoughts;  /* streamed response: all reasoning */
     uint32_t n_thought;    /* tokens up to the end of reasoning */
+    uint32_t n_sorted;     /* tokens whose text was sorted */
     /* Tokens of the client's prediction, and those of them in the answer. */
     uint32_t n_predicted, n_accepted;
     const char *echo; /* stream: beginning of the first piece (prompt) */

@@ -156,6 +156,22 @@ static bool init_tools(bt_choice_t *choice, const bt_input_t *in)
     return bt_strbuf_status(&choice->text) == BT_OK;
 }
 
+/* Items of a response and blocks of a message have an order of their own, in
+ * which reasoning comes first. */
+static void init_harmony(bt_choice_t *choice, const bt_input_t *in)
+{
+    const bt_served_t *served = choice->row->request->served;
+    const bt_api_request_t *api = &in->api;
+    const bt_harmony_spec_t spec = {
+        .keeps_reasoning = api->keeps_reasoning || (served->reason == NULL),
+        .reasoning_first = (api->dialect == BT_API_RESPONSES) ||
+                           (api->dialect == BT_API_ANTHROPIC),
+        .is_continued = api->continues_final,
+    };
+
+    bt_harmony_init(&choice->harmony, &spec);
+}
+
 static bool choice_init(bt_choice_t *choice, bt_row_t *row, uint32_t index)
 {
     const bt_input_t *in = row->input;
@@ -169,8 +185,7 @@ static bool choice_init(bt_choice_t *choice, bt_row_t *row, uint32_t index)
     bt_strbuf_init(&choice->thought, BT_ANSWER_LIMIT);
     bt_strbuf_init(&choice->thoughts, BT_ANSWER_LIMIT);
     choice->is_harmony = bt_api_is_chat(api) && served->is_harmony;
-    bt_harmony_init(&choice->harmony,
-                    api->keeps_reasoning || (served->reason == NULL));
+    init_harmony(choice, in);
     bt_reason_init(
         &choice->reason,
         (bt_api_is_chat(api) && !api->keeps_reasoning && !choice->is_harmony)

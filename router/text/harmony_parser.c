@@ -28,6 +28,9 @@ const char *bt_harmony_mark(size_t i)
     return marks[i];
 }
 
+const char *const bt_harmony_ends[BT_HARMONY_N_ENDS] = {
+    MARK_END, MARK_CALL, MARK_RETURN, MARK_START, MARK_CHANNEL};
+
 bool bt_harmony_is_in(const char *chat_template, size_t bytes)
 {
     return (bytes > 0) &&
@@ -37,10 +40,14 @@ bool bt_harmony_is_in(const char *chat_template, size_t bytes)
             NULL);
 }
 
-void bt_harmony_init(bt_harmony_t *harmony, bool keeps_reasoning)
+void bt_harmony_init(bt_harmony_t *harmony, const bt_harmony_spec_t *spec)
 {
     memset(harmony, 0, sizeof(*harmony));
-    harmony->keeps_reasoning = keeps_reasoning;
+    harmony->spec = *spec;
+    if (spec->is_continued) {
+        harmony->kind = BT_HARMONY_CONTENT;
+        harmony->state = BT_HARMONY_BODY;
+    }
     bt_strbuf_init(&harmony->held, SIZE_MAX / 4);
 }
 
@@ -177,8 +184,20 @@ static bt_harmony_kind_t begin_call(bt_harmony_t *harmony,
     }
     bt_json_scan_init(&harmony->scan);
     harmony->scanned = BT_JSON_SCAN_MORE;
-    harmony->has_arguments = false;
+    harmony->has_arguments = harmony->is_cut = false;
     return BT_HARMONY_CALL;
+}
+
+static bt_harmony_kind_t kind_of_thought(const bt_harmony_t *harmony,
+                                         const bt_tools_t *tools)
+{
+    if (harmony->spec.keeps_reasoning) {
+        return BT_HARMONY_CONTENT;
+    }
+    return (harmony->spec.reasoning_first &&
+            (harmony->has_content || (tools->n_calls > 0)))
+               ? BT_HARMONY_DROPPED
+               : BT_HARMONY_THOUGHT;
 }
 
 static bt_harmony_kind_t kind_of(bt_harmony_t *harmony, const header_t *header,
@@ -193,21 +212,18 @@ static bt_harmony_kind_t kind_of(bt_harmony_t *harmony, const header_t *header,
         name = bt_tool_format_is_harmony(tools->spec.format)
                    ? tool_of(tools, header->recipient)
                    : (bt_tools_slice_t){"", 0};
-        if (name.n > 0) {
-            return begin_call(harmony, name, content, tools);
-        }
-        return harmony->keeps_reasoning ? BT_HARMONY_CONTENT
-                                        : BT_HARMONY_THOUGHT;
+        return (name.n > 0) ? begin_call(harmony, name, content, tools)
+                            : kind_of_thought(harmony, tools);
     }
-    return (is_word(header->channel, "analysis") && !harmony->keeps_reasoning)
-               ? BT_HARMONY_THOUGHT
+    return is_word(header->channel, "analysis")
+               ? kind_of_thought(harmony, tools)
                : BT_HARMONY_CONTENT;
 }
 
 static void begin_body(bt_harmony_t *harmony, bt_harmony_kind_t kind)
 {
     harmony->kind = kind;
-    harmony->is_new = true;
+    harmony->is_new = harmony->has_message = true;
     harmony->state = BT_HARMONY_BODY;
 }
 
@@ -232,8 +248,11 @@ static bool read_start(bt_harmony_t *harmony, bool last)
                  : BT_TOOLS_NO;
 
         if (match == BT_TOOLS_YES) {
+            /* White space of what may be text is kept. */
             bt_strbuf_consume(&harmony->held,
-                              at + ((i < n_openers) ? 0 : strlen(words[i])));
+                              (i >= n_openers) ? at + strlen(words[i])
+                              : (strcmp(words[i], RECIPIENT) == 0) ? 0
+                                                                   : at);
             harmony->state =
                 (i < n_openers) ? BT_HARMONY_HEADER : BT_HARMONY_START;
             return true;
@@ -243,35 +262,63 @@ static bool read_start(bt_harmony_t *harmony, bool last)
     if (may_be && !last) {
         return false;
     }
+    if ((at == harmony->held.len) && harmony->has_message) {
+        bt_strbuf_consume(&harmony->held, at);
+        return false;
+    }
     begin_body(harmony, BT_HARMONY_CONTENT);
     return true;
 }
 
-/* Appends arguments of the last call, up to the end of their JSON value. */
-static void give_arguments(bt_harmony_t *harmony, const char *text, size_t n,
-                           bt_tools_t *tools)
+/* Appends a piece of the last call's arguments. Behind their JSON value nothing
+ * is one; what is no JSON stays as it is. */
+static void give_arguments(const bt_harmony_t *harmony, const char *text,
+                           size_t n, const bt_tools_t *tools)
 {
-    bt_strbuf_t *out = &tools->calls[tools->n_calls - 1].arguments;
-    size_t begin = 0;
-    size_t end;
+    if (harmony->scanned == BT_JSON_SCAN_BAD) {
+        bt_strbuf_append(&tools->calls[tools->n_calls - 1].arguments, text, n);
+    }
+}
 
-    if (!harmony->has_arguments) {
-        begin = leading(text, n);
+/* True when a byte can follow in the JSON value of the arguments. */
+static bool follows(bt_harmony_t *harmony, char c)
+{
+    bt_json_scan_t scan = harmony->scan;
+    const bool first = !harmony->has_arguments;
+    const bt_json_scan_result_t result = (first && (c != '{') && (c != '['))
+                                             ? BT_JSON_SCAN_BAD
+                                             : bt_json_scan_push(&scan, c);
+
+    if (result == BT_JSON_SCAN_BAD) {
+        return false;
     }
-    if (!harmony->has_arguments && (begin < n)) {
-        harmony->has_arguments = true;
-        if ((text[begin] != '{') && (text[begin] != '[')) {
-            harmony->scanned = BT_JSON_SCAN_BAD;
-        }
+    harmony->has_arguments = true;
+    harmony->scan = scan;
+    harmony->scanned = result;
+    return true;
+}
+
+/* Reads JSON of a call's arguments as far as it goes: marks within its strings
+ * are none. */
+static void read_arguments(bt_harmony_t *harmony, const bt_tools_t *tools)
+{
+    bt_strbuf_t *const out = &tools->calls[tools->n_calls - 1].arguments;
+    bt_strbuf_t *const held = &harmony->held;
+    const size_t begin =
+        harmony->has_arguments ? 0 : leading(held->data, held->len);
+    size_t n = begin;
+
+    while ((n < held->len) && (harmony->scanned == BT_JSON_SCAN_MORE) &&
+           follows(harmony, held->data[n])) {
+        n++;
     }
-    for (end = begin; (end < n) && (harmony->scanned == BT_JSON_SCAN_MORE);
-         end++) {
-        harmony->scanned = bt_json_scan_push(&harmony->scan, text[end]);
+    bt_strbuf_append(out, held->data + begin, n - begin);
+    bt_strbuf_consume(held, n);
+    /* A mark may begin here, and may not be whole yet. */
+    if ((held->len > 0) && (harmony->scanned == BT_JSON_SCAN_MORE) &&
+        (held->data[0] != '<')) {
+        harmony->scanned = BT_JSON_SCAN_BAD;
     }
-    if (harmony->scanned == BT_JSON_SCAN_BAD) { /* they stay as they are */
-        end = n;
-    }
-    bt_strbuf_append(out, text + begin, end - begin);
 }
 
 static void give_text(bt_harmony_t *harmony, const char *text, size_t n,
@@ -335,6 +382,14 @@ static bool give_up(bt_harmony_t *harmony, bt_strbuf_t *thought,
     return true;
 }
 
+static bool has_mark(const bt_strbuf_t *held)
+{
+    const char *mark;
+
+    (void)first_mark(held->data, held->len, marks, BT_HARMONY_N_MARKS, &mark);
+    return mark != NULL;
+}
+
 /* A header in which another message's end stands is dropped. */
 static bool read_message_header(bt_harmony_t *harmony, bool last,
                                 bt_strbuf_t *thought, bt_strbuf_t *content,
@@ -351,6 +406,9 @@ static bool read_message_header(bt_harmony_t *harmony, bool last,
         return give_up(harmony, thought, content, tools);
     }
     if (mark == NULL) {
+        if (last && !has_mark(held)) {
+            return give_up(harmony, thought, content, tools);
+        }
         if (last) {
             bt_strbuf_consume(&harmony->held, n);
         }
@@ -367,16 +425,50 @@ static bool read_message_header(bt_harmony_t *harmony, bool last,
     return true;
 }
 
+/* Reads what follows where a call's arguments are not whole and a mark may
+ * begin.
+ * @return true: it is no mark, and the arguments are no JSON */
+static bool begins_no_mark(bt_harmony_t *harmony, bool last)
+{
+    const bt_strbuf_t *held = &harmony->held;
+    bt_tools_match_t match = BT_TOOLS_NO;
+
+    for (size_t i = 0; (i < BT_HARMONY_N_ENDS) && (match != BT_TOOLS_YES);
+         i++) {
+        const bt_tools_match_t one =
+            begins_with(held->data, held->len, bt_harmony_ends[i]);
+
+        match = (one != BT_TOOLS_NO) ? one : match;
+    }
+    if (match == BT_TOOLS_YES) {
+        harmony->is_cut = true;
+        harmony->state = BT_HARMONY_START;
+    }
+    return (match == BT_TOOLS_NO) || ((match == BT_TOOLS_MAYBE) && last);
+}
+
 static bool read_body(bt_harmony_t *harmony, bool last, bt_strbuf_t *thought,
                       bt_strbuf_t *content, bt_tools_t *tools)
 {
-    static const char *const ends[] = {MARK_END, MARK_CALL, MARK_RETURN,
-                                       MARK_START, MARK_CHANNEL};
     const bt_strbuf_t *held = &harmony->held;
     const char *mark;
-    const size_t n =
-        first_mark(held->data, held->len, ends, BT_ARRAY_LEN(ends), &mark);
+    size_t n;
 
+    if ((harmony->kind == BT_HARMONY_CALL) &&
+        (harmony->scanned == BT_JSON_SCAN_MORE)) {
+        read_arguments(harmony, tools);
+        if (held->len == 0) {
+            return false;
+        }
+        if (harmony->scanned == BT_JSON_SCAN_MORE) {
+            if (!begins_no_mark(harmony, last)) {
+                return harmony->state == BT_HARMONY_START;
+            }
+            harmony->scanned = BT_JSON_SCAN_BAD;
+        }
+    }
+    n = first_mark(held->data, held->len, bt_harmony_ends, BT_HARMONY_N_ENDS,
+                   &mark);
     if (mark == NULL) {
         give(harmony, last ? n : n - uncertain(held), thought, content, tools);
         return false;
@@ -417,9 +509,10 @@ void bt_harmony_push(bt_harmony_t *harmony, const char *text, size_t bytes,
          BT_OK)) {
         content->status = BT_ERR_NO_MEMORY;
     }
-    if (last && (harmony->state == BT_HARMONY_BODY) &&
-        (harmony->kind == BT_HARMONY_CALL) &&
-        (harmony->scanned == BT_JSON_SCAN_MORE)) {
-        tools->is_cut = true;
+    if (last && bt_tool_format_is_harmony(tools->spec.format)) {
+        tools->is_cut =
+            harmony->is_cut || ((harmony->state == BT_HARMONY_BODY) &&
+                                (harmony->kind == BT_HARMONY_CALL) &&
+                                (harmony->scanned == BT_JSON_SCAN_MORE));
     }
 }

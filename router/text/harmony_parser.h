@@ -16,13 +16,16 @@
  *      │ └─────────────────────────────────────────────┤
  *      └── <|end|>, <|call|>, <|return|>, <|start|>, <|channel|>
  *
- * The recipient (to=) may stand in front of the channel or behind it. A message
- * to a recipient that is no tool of the client is reasoning, and so is a call
+ * The recipient (to=) may stand in front of the channel or behind it: it is
+ * functions.f, or the name of one of the client's tools. A message to any other
+ * recipient is reasoning, and so is a call
  * where the request has no tools, or where tools have another format. Messages
  * of other roles are dropped. Text without a header is content. Between two
  * messages of reasoning, and between two of content, there is a line break.
  *
- * Marks may be special tokens of the vocabulary; they arrive here as text.
+ * Marks may be special tokens of the vocabulary; they arrive here as text, and
+ * text that spells a mark is one. In the strings of a call's arguments there
+ * are no marks.
  * Pieces may split the text anywhere without changing the result.
  *
  * Threads: one for each object.
@@ -51,6 +54,10 @@
 
 /** Returns mark i of the format; i < BT_HARMONY_N_MARKS. */
 const char *bt_harmony_mark(size_t i);
+/** Marks that end the body of a message; BT_HARMONY_N_ENDS. */
+extern const char *const bt_harmony_ends[];
+#define BT_HARMONY_N_ENDS 5
+
 /** True when a chat template writes messages of this format. */
 bool bt_harmony_is_in(const char *chat_template, size_t bytes);
 
@@ -68,8 +75,16 @@ typedef enum bt_harmony_kind {
     BT_HARMONY_DROPPED,
 } bt_harmony_kind_t;
 
-typedef struct bt_harmony {
+/** Options of a parser. */
+typedef struct bt_harmony_spec {
     bool keeps_reasoning; /**< reasoning is part of the content */
+    bool reasoning_first; /**< reasoning behind content or a call is dropped */
+    bool is_continued;    /**< the prompt ends within a message to the user */
+} bt_harmony_spec_t;
+
+typedef struct bt_harmony {
+    bt_harmony_spec_t spec;
+    bool has_message; /**< a message has begun */
     bt_harmony_state_t state;
     bt_harmony_kind_t kind;        /**< kind of the message being read */
     bt_strbuf_t held;              /**< text that cannot be classified yet */
@@ -78,11 +93,10 @@ typedef struct bt_harmony {
     bt_json_scan_t scan;           /**< arguments of a call */
     bt_json_scan_result_t scanned; /**< result of its last byte */
     bool has_arguments;            /**< their first byte was read */
+    bool is_cut; /**< a mark ended the last call within its arguments */
 } bt_harmony_t;
 
-/** Initialises a parser.
- *  @param [in] keeps_reasoning  reasoning is part of the content */
-void bt_harmony_init(bt_harmony_t *harmony, bool keeps_reasoning);
+void bt_harmony_init(bt_harmony_t *harmony, const bt_harmony_spec_t *spec);
 void bt_harmony_fini(bt_harmony_t *harmony);
 /** True while the body of a message of reasoning is being read. */
 static inline bool bt_harmony_is_thinking(const bt_harmony_t *harmony)

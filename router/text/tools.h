@@ -75,9 +75,10 @@ bool bt_tool_format_is_harmony(const bt_tool_format_t *format);
  *  any. */
 uint32_t bt_tool_format_id_bytes(const bt_tool_format_t *format);
 /** Appends the beginning of an answer that is a call.
- *  @param [in] name  name of the tool; NULL: any tool */
-void bt_tool_format_open(const bt_tool_format_t *format, const char *name,
-                         bt_strbuf_t *out);
+ *  @param [in] name  name of the tool; NULL: any tool
+ *  @return position in @a out at which the name begins, or is to */
+size_t bt_tool_format_open(const bt_tool_format_t *format, const char *name,
+                           bt_strbuf_t *out);
 /** True for a valid tool name: letters, digits and "_-.:/", at most
  *  BT_TOOLS_MAX_NAME_BYTES. */
 bool bt_tool_name_is_valid(const char *name, size_t bytes);

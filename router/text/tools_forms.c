@@ -124,14 +124,18 @@ uint32_t bt_tool_format_id_bytes(const bt_tool_format_t *format)
     return format->id_bytes;
 }
 
-void bt_tool_format_open(const bt_tool_format_t *format, const char *name,
-                         bt_strbuf_t *out)
+size_t bt_tool_format_open(const bt_tool_format_t *format, const char *name,
+                           bt_strbuf_t *out)
 {
+    size_t at;
+
     bt_strbuf_puts(out, format->open[0]);
+    at = out->len;
     if (name != NULL) {
         bt_strbuf_puts(out, name);
         bt_strbuf_puts(out, format->open[1]);
     }
+    return at;
 }
 
 bool bt_tool_name_is_valid(const char *name, size_t bytes)

@@ -265,7 +265,9 @@ static void put_body(bt_json_t *json)
 {
     begin(json, NULL, "any_text");
     bt_json_array(json, "excludes");
-    bt_json_str(json, NULL, BT_HARMONY_END);
+    for (size_t i = 0; i < BT_HARMONY_N_ENDS; i++) {
+        bt_json_str(json, NULL, bt_harmony_ends[i]);
+    }
     bt_json_end_array(json);
     bt_json_end_object(json);
 }

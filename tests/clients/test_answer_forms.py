@@ -272,6 +272,8 @@ def check_harmony(m):
         # Nobody asked for calls: what is said to a tool is not for the user.
         got = both("call")
         assert told(got) == (THOUGHT + "\n" + ROME, WORDS, []) and got["finish_reason"] == "stop", got
+    # The marks of the thinking part are several tokens.
+    assert told(m.both(m.last["plain", True], thinking_token_budget=100)) == (THOUGHT, WORDS, [])
     for choice in (NAMED, "required"):  # the prompt ends with the beginning of the message
         got = m.both("", tools=TOOLS, tool_choice=choice)
         assert got["finish_reason"] in ("tool_calls", "length") and told(got)[:2] == ("", ""), got

@@ -33,7 +33,7 @@ static void read_text(reading_t *reading, const bt_tools_spec_t *spec,
 {
     bt_strbuf_init(&reading->content, SIZE_MAX / 4);
     bt_strbuf_init(&reading->thought, SIZE_MAX / 4);
-    bt_harmony_init(&reading->harmony, false);
+    bt_harmony_init(&reading->harmony, &(const bt_harmony_spec_t){0});
     bt_tools_init(&reading->tools, spec);
     for (size_t i = 0; i < size; i += step) {
         const size_t n = (size - i < step) ? size - i : step;

@@ -79,6 +79,27 @@ static const sample_t samples[] = {
      "a\nc", "", ""},
     {CH "analysis" M "a<|end|>" S CH "final" M "b", "", "a\nb", "",
      "kept reasoning"},
+    /* Reasoning between a preamble and the answer. */
+    {CH "analysis" M "a<|end|>" S CH "commentary" M "I look.<|end|>" S CH
+        "analysis" M "b<|end|>" S CH "final" M "c",
+     "a\nb", "I look.\nc", "", ""},
+    {CH "analysis" M "a<|end|>" S CH "commentary" M "I look.<|end|>" S CH
+        "analysis" M "b<|end|>" S CH "final" M "c",
+     "a", "I look.\nc", "", "reasoning first"},
+    /* Marks in the strings of arguments are text; others cut them. */
+    {CH "commentary to=functions.f" M "{\"x\": \"s.split('<|end|>')\"}<|call|>",
+     "", "", "f {\"x\": \"s.split('<|end|>')\"};", ""},
+    {CH "commentary to=functions.f" M "{\"x\": 1<|end|>" S CH "final" M "c", "",
+     "c", "f {\"x\": 1;", "is cut"},
+    {CH "commentary to=functions.f" M "{\"x\": <b>}<|end|>", "", "",
+     "f {\"x\": <b>};", ""},
+    {CH "commentary to=functions.f" M "{\"x\": <|en", "", "", "f {\"x\": <|en;",
+     ""},
+    /* Text like a header, white space at the end, a prompt's own header. */
+    {" to=5 is the setting.", "", " to=5 is the setting.", "", ""},
+    {CH "final" M "hi<|end|>\n", "", "hi", "", ""},
+    {" \n", "", " \n", "", ""},
+    {" to=5 is it.<|return|>", "", " to=5 is it.", "", "continued"},
     {CH "final" M "\xe6\x97\xa5", "", "\xe6\x97\xa5", "", ""},
 };
 
@@ -96,6 +117,10 @@ static bool is(const sample_t *sample, const char *how)
 static void reading_init(reading_t *r, const sample_t *sample)
 {
     static const char names[] = "f\0g";
+    const bt_harmony_spec_t how = {
+        .keeps_reasoning = is(sample, "kept reasoning"),
+        .reasoning_first = is(sample, "reasoning first"),
+        .is_continued = is(sample, "continued")};
     const bt_tools_spec_t spec = {
         .format =
             is(sample, "no tools") ? NULL : bt_tool_format_named("harmony"),
@@ -103,7 +128,7 @@ static void reading_init(reading_t *r, const sample_t *sample)
         .names_bytes = sizeof(names),
         .max_calls = is(sample, "one call") ? 1 : 0};
 
-    bt_harmony_init(&r->harmony, is(sample, "kept reasoning"));
+    bt_harmony_init(&r->harmony, &how);
     bt_tools_init(&r->tools, &spec);
     bt_strbuf_init(&r->thought, 4096);
     bt_strbuf_init(&r->content, 4096);
@@ -196,7 +221,7 @@ static void text_and_arguments_are_emitted_as_they_arrive(void **state)
     push_more(&r, CH "commentary to=functions.f" M "{\"x\": \"l");
     assert_int_equal(r.tools.n_calls, 1);
     assert_string_equal(r.tools.calls[0].arguments.data, "{\"x\": \"l");
-    push_more(&r, "<|call|>" S CH "final" M "z");
+    push_more(&r, "\"}<|call|>" S CH "final" M "z");
     assert_string_equal(r.content.data, "z");
     reading_fini(&r);
 }

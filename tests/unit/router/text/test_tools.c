@@ -529,7 +529,8 @@ static void answer_can_be_opened_with_call(void **state)
         bt_strbuf_init(&opened, 4096);
         bt_strbuf_init(&content, 4096);
         bt_tools_init(&tools, &spec);
-        bt_tool_format_open(spec.format, named ? "get_weather" : NULL, &opened);
+        (void)bt_tool_format_open(spec.format, named ? "get_weather" : NULL,
+                                  &opened);
         bt_tools_open(&tools, opened.data, opened.len, &content);
         bt_tools_push(&tools, rests[i / 2][named ? 1 : 2],
                       strlen(rests[i / 2][named ? 1 : 2]), true, &content);
@@ -577,7 +578,7 @@ static void opening_is_not_part_of_content(void **state)
         bt_strbuf_init(&opened, 4096);
         bt_strbuf_init(&content, 4096);
         bt_tools_init(&tools, &spec);
-        bt_tool_format_open(spec.format, rows[i].name, &opened);
+        (void)bt_tool_format_open(spec.format, rows[i].name, &opened);
         bt_tools_open(&tools, opened.data, opened.len, &content);
         for (const char *at = rows[i].text; *at != '\0'; at++) {
             bt_tools_push(&tools, at, 1, false, &content);
@@ -655,6 +656,23 @@ static void json_scan_finds_end_of_object(void **state)
     }
 }
 
+/* The name is also a word of the format's mark. */
+static void name_in_the_opening_of_a_call_is_behind_its_mark(void **state)
+{
+    static const char opening[] = "<|channel|>commentary to=functions.";
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    bt_strbuf_puts(&out, "x");
+    assert_int_equal(
+        bt_tool_format_open(bt_tool_format_named("harmony"), "channel", &out),
+        1 + strlen(opening));
+    assert_string_equal(out.data + 1 + strlen(opening),
+                        "channel <|constrain|>json<|message|>");
+    bt_strbuf_fini(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -668,6 +686,7 @@ int main(void)
         BT_TEST(format_is_detected_from_template),
         BT_TEST(answer_can_be_opened_with_call),
         BT_TEST(opening_is_not_part_of_content),
+        BT_TEST(name_in_the_opening_of_a_call_is_behind_its_mark),
         BT_TEST(json_scan_finds_end_of_object),
     };
 

@@ -212,7 +212,7 @@ static void parse(const answer_case_t *c, const char *text, bt_strbuf_t *out)
     bt_harmony_t harmony;
 
     bt_tools_init(&parser, &spec);
-    bt_harmony_init(&harmony, false);
+    bt_harmony_init(&harmony, &(const bt_harmony_spec_t){0});
     if (bt_tool_format_is_harmony(spec.format)) {
         push(opening, false, &harmony, &parser, out);
         push(text, true, &harmony, &parser, out);
