@@ -659,24 +659,6 @@ bt_served_t *bt_registry_find(const bt_registry_t *registry, const char *name)
     return BT_CONTAINER_OF(registry->models.next, bt_served_t, link);
 }
 
-bt_served_t *bt_registry_find_tagged(const bt_registry_t *registry,
-                                     const char *name)
-{
-    static const char tag[] = ":latest";
-    bt_served_t *served = bt_registry_find(registry, name);
-    const size_t n = (name != NULL) ? strlen(name) : 0;
-    char bare[BT_CONFIG_MODEL_NAME_BYTES];
-
-    if ((served != NULL) || (n < sizeof(tag)) ||
-        (strcmp(name + n - strlen(tag), tag) != 0) ||
-        (n - strlen(tag) >= sizeof(bare))) {
-        return served;
-    }
-    memcpy(bare, name, n - strlen(tag));
-    bare[n - strlen(tag)] = '\0';
-    return bt_registry_find(registry, bare);
-}
-
 bt_served_t *bt_registry_of_file(const bt_registry_t *registry,
                                  bt_hash128_t identity)
 {

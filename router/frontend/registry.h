@@ -148,11 +148,6 @@ bt_served_t *bt_registry_named(const bt_registry_t *registry, const char *name);
 /** Returns the model for a client's model name. @param [in] name  NULL: the
  *  default. @return NULL: no such model */
 bt_served_t *bt_registry_find(const bt_registry_t *registry, const char *name);
-/** Returns the model for a name of Ollama's, NAME or NAME:TAG: the one of this
- *  name, else with the tag latest the one of NAME. @return NULL: no such model
- */
-bt_served_t *bt_registry_find_tagged(const bt_registry_t *registry,
-                                     const char *name);
 /** Returns the model that a worker with this file computes, or NULL. */
 bt_served_t *bt_registry_of_file(const bt_registry_t *registry,
                                  bt_hash128_t identity);

@@ -130,13 +130,14 @@ bool bt_served_adapter_is_for(const bt_served_adapter_t *adapter,
            (tenant->is_named && (strcmp(adapter->tenant, tenant->name) == 0));
 }
 
-const bt_served_adapter_t *bt_served_adapter_find(const bt_registry_t *registry,
-                                                  const char *name,
-                                                  const bt_tenant_t *tenant,
-                                                  bt_served_t **served_p)
+static bool find_exactly(const bt_registry_t *registry, const char *name,
+                         const bt_tenant_t *tenant, bt_served_entry_t *entry_p)
 {
-    if (name == NULL) {
-        return NULL;
+    bt_served_t *const model = bt_registry_find(registry, name);
+
+    if ((model != NULL) || (name == NULL)) {
+        *entry_p = (bt_served_entry_t){.served = model};
+        return model != NULL;
     }
     BT_REGISTRY_FOR_EACH(served, registry)
     {
@@ -145,10 +146,71 @@ const bt_served_adapter_t *bt_served_adapter_find(const bt_registry_t *registry,
 
             if ((strcmp(at->name, name) == 0) &&
                 bt_served_adapter_is_for(at, tenant)) {
-                *served_p = served;
-                return at;
+                *entry_p = (bt_served_entry_t){served, at};
+                return true;
             }
         }
     }
-    return NULL;
+    return false;
+}
+
+bool bt_served_find(const bt_registry_t *registry, const char *name,
+                    const bt_tenant_t *tenant, bool is_tagged,
+                    bt_served_entry_t *entry_p)
+{
+    static const char tag[] = ":latest";
+    const size_t n_tag = sizeof(tag) - 1;
+    const size_t n = (name != NULL) ? strlen(name) : 0;
+    bt_served_entry_t entry = {.served = NULL};
+    char bare[BT_CONFIG_MODEL_NAME_BYTES];
+    bool found = find_exactly(registry, name, tenant, &entry);
+
+    if (!found && is_tagged && (n > n_tag) && (n - n_tag < sizeof(bare)) &&
+        (strcmp(name + n - n_tag, tag) == 0)) {
+        memcpy(bare, name, n - n_tag);
+        bare[n - n_tag] = '\0';
+        found = find_exactly(registry, bare, tenant, &entry);
+    }
+    if (found) {
+        *entry_p = entry;
+    }
+    return found;
+}
+
+bt_status_t bt_served_list(const bt_registry_t *registry,
+                           const bt_tenant_t *tenant,
+                           bt_served_entry_t **list_p, size_t *n_p)
+{
+    bt_served_entry_t *list;
+    size_t n = 0;
+
+    BT_REGISTRY_FOR_EACH(served, registry)
+    {
+        n += (size_t)1 + served->n_adapters;
+    }
+    list = bt_calloc(n + 1, sizeof(*list));
+    if (list == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    n = 0;
+    BT_REGISTRY_FOR_EACH(served, registry)
+    {
+        list[n++] = (bt_served_entry_t){.served = served};
+        for (uint32_t i = 0; i < served->n_adapters; i++) {
+            const bt_served_adapter_t *const at = &served->adapters[i];
+
+            if (bt_served_adapter_is_for(at, tenant)) {
+                list[n++] = (bt_served_entry_t){served, at};
+            }
+        }
+    }
+    *list_p = list;
+    *n_p = n;
+    return BT_OK;
+}
+
+const char *bt_served_entry_name(const bt_served_entry_t *entry)
+{
+    return (entry->adapter != NULL) ? entry->adapter->name
+                                    : entry->served->name;
 }

@@ -45,14 +45,32 @@ bt_hash128_t bt_served_adapter_remove(bt_served_t *served, const char *name);
  *  @param [in] tenant  NULL: an operator */
 bool bt_served_adapter_is_for(const bt_served_adapter_t *adapter,
                               const bt_tenant_t *tenant);
-/** Finds an adapter by a client's model name.
- *  @param [in]  name      NULL is allowed
- *  @param [in]  tenant    as for bt_served_adapter_is_for()
- *  @param [out] served_p  its model, set if there is one
- *  @return NULL: there is none */
-const bt_served_adapter_t *bt_served_adapter_find(const bt_registry_t *registry,
-                                                  const char *name,
-                                                  const bt_tenant_t *tenant,
-                                                  bt_served_t **served_p);
+/** Model for clients: one that is served, or an adapter of it. */
+typedef struct bt_served_entry {
+    bt_served_t *served;
+    const bt_served_adapter_t *adapter; /**< NULL: the model itself */
+} bt_served_entry_t;
+
+/** Finds what a client's model name stands for: a model, also by one of
+ *  Triton's names, or an adapter.
+ *  @param [in]  name       NULL: the default model
+ *  @param [in]  tenant     as for bt_served_adapter_is_for()
+ *  @param [in]  is_tagged  a name of Ollama's: NAME:latest is NAME, too, if
+ *                          nothing has the whole name
+ *  @param [out] entry_p    set if there is one; borrowed, to the next turn
+ *  @return false: there is none */
+bool bt_served_find(const bt_registry_t *registry, const char *name,
+                    const bt_tenant_t *tenant, bool is_tagged,
+                    bt_served_entry_t *entry_p);
+/** Lists the models, those that are unloaded too, each with the adapters that
+ *  a tenant sees behind it.
+ *  @param [out] list_p  owned: bt_free(); borrows, to the next turn
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_served_list(const bt_registry_t *registry,
+                                         const bt_tenant_t *tenant,
+                                         bt_served_entry_t **list_p,
+                                         size_t *n_p);
+/** Returns the name by which clients know it. */
+const char *bt_served_entry_name(const bt_served_entry_t *entry);
 
 #endif

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
+#include "router/frontend/served_adapters.h"
 #include "router/grpc/gdoor_priv.h"
 #include "router/grpc/pb.h"
 #include "router/triton/metadata.h"
@@ -16,20 +18,21 @@ static bt_served_t *find_model(bt_gcall_t *call, const char *name,
                                const char *version)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
-    bt_served_t *served = bt_registry_find(&door->front->models, name);
+    bt_served_entry_t entry;
     bt_api_error_t error = {0};
 
-    if (served == NULL) {
+    if (!bt_served_find(&door->front->models, name, bt_gdoor_tenant(call),
+                        false, &entry)) {
         bt_registry_refuse(&door->front->models, name, &error);
         bt_gdoor_fail(call, &error);
         return NULL;
     }
-    if ((version[0] != '\0') && (strcmp(version, served->version) != 0)) {
+    if ((version[0] != '\0') && (strcmp(version, entry.served->version) != 0)) {
         bt_gcall_end(call, BT_GRPC_NOT_FOUND,
                      "this model has version " BT_SERVED_VERSION " only");
         return NULL;
     }
-    return served;
+    return entry.served;
 }
 
 /* Finds and describes a model. @return NULL: the call was ended */
@@ -127,42 +130,80 @@ void bt_service_model_statistics(bt_gcall_t *call, void *message)
 
 typedef Inference__RepositoryIndexResponse__ModelIndex index_t;
 
+typedef struct index_list {
+    const bt_frontend_t *front;
+    bool ready_only;
+    index_t *entries;
+    index_t **pointers;
+    size_t n;
+} index_list_t;
+
+static void add_to_index(index_list_t *list, const char *name,
+                         const bt_served_t *served)
+{
+    index_t *const entry = &list->entries[list->n];
+    const char *why;
+    const char *state = bt_describe_state(list->front, served, &why);
+
+    if (list->ready_only && (why[0] != '\0')) {
+        return;
+    }
+    *entry = (index_t)INFERENCE__REPOSITORY_INDEX_RESPONSE__MODEL_INDEX__INIT;
+    entry->name = bt_pb_text(name);
+    entry->version = bt_pb_text(served->version);
+    entry->state = bt_pb_text(state);
+    entry->reason = bt_pb_text(why);
+    list->pointers[list->n++] = entry;
+}
+
+/* Answers with the models, Triton's names of them, and the adapters. */
+static void answer_index(bt_gcall_t *call, bool ready_only,
+                         const bt_served_entry_t *entries, size_t n_entries)
+{
+    const bt_gdoor_t *door = bt_gcall_ctx(call);
+    Inference__RepositoryIndexResponse answer =
+        INFERENCE__REPOSITORY_INDEX_RESPONSE__INIT;
+    bt_described_t names[MAX_MODELS];
+    const size_t n = bt_describe_names(door->front, names, MAX_MODELS);
+    bt_pb_scratch_t scratch = {0};
+    index_list_t list = {.front = door->front, .ready_only = ready_only};
+
+    list.entries =
+        bt_pb_scratch_take(&scratch, n + n_entries + 1, sizeof(*list.entries));
+    list.pointers =
+        bt_pb_scratch_take(&scratch, n + n_entries + 1, sizeof(*list.pointers));
+    for (size_t i = 0; (i < n) && !scratch.failed; i++) {
+        add_to_index(&list, names[i].name, names[i].served);
+    }
+    for (size_t i = 0; (i < n_entries) && !scratch.failed; i++) {
+        if (entries[i].adapter != NULL) {
+            add_to_index(&list, entries[i].adapter->name, entries[i].served);
+        }
+    }
+    answer.models = list.pointers;
+    answer.n_models = list.n;
+    bt_gdoor_answer_from(call, &scratch, &answer.base);
+}
+
 void bt_service_repository_index(bt_gcall_t *call, void *message)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
     const Inference__RepositoryIndexRequest *request = message;
-    Inference__RepositoryIndexResponse answer =
-        INFERENCE__REPOSITORY_INDEX_RESPONSE__INIT;
-    bt_described_t list[MAX_MODELS];
-    index_t entries[MAX_MODELS];
-    index_t *pointers[MAX_MODELS];
-    const size_t n = bt_describe_names(door->front, list, MAX_MODELS);
+    bt_served_entry_t *entries = NULL;
+    size_t n = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        index_t *entry = &entries[answer.n_models];
-        const char *why;
-        const char *state =
-            bt_describe_state(door->front, list[i].served, &why);
-
-        if (request->ready && (why[0] != '\0')) {
-            continue;
-        }
-        *entry =
-            (index_t)INFERENCE__REPOSITORY_INDEX_RESPONSE__MODEL_INDEX__INIT;
-        entry->name = bt_pb_text(list[i].name);
-        entry->version = bt_pb_text(list[i].served->version);
-        entry->state = bt_pb_text(state);
-        entry->reason = bt_pb_text(why);
-        pointers[answer.n_models++] = entry;
-    }
-    answer.models = pointers;
     if (request->repository_name[0] != '\0') {
         bt_gcall_end(call, BT_GRPC_INVALID_ARGUMENT,
                      "repository_name: there is one repository, without a "
                      "name");
+    } else if (bt_served_list(&door->front->models, bt_gdoor_tenant(call),
+                              &entries, &n) != BT_OK) {
+        bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
+                     "out of memory for this answer");
     } else {
-        bt_gdoor_answer(call, &answer.base);
+        answer_index(call, request->ready, entries, n);
     }
+    bt_free(entries);
 }
 
 /* ---- settings of the log ---- */

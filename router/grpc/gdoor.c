@@ -93,6 +93,23 @@ static const bt_gmethod_t methods[] = {
     REFLECTION("v1alpha"),
 };
 
+static const char *field_of(const void *call, const char *name)
+{
+    return bt_gcall_field(call, name);
+}
+
+const bt_tenant_t *bt_gdoor_tenant(const bt_gcall_t *call)
+{
+    const bt_gdoor_t *door = bt_gcall_ctx(call);
+    bt_tenants_t *const tenants = &door->front->tenants;
+    bt_tenant_t *tenant = NULL;
+    const char *why = NULL;
+
+    return (bt_tenants_find(tenants, field_of, call, &tenant, &why) == BT_OK)
+               ? tenant
+               : tenants->plain;
+}
+
 /* ---- log and metrics ---- */
 
 /* Messages of a stream that stays open while keys change are checked again, in

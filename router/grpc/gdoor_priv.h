@@ -59,6 +59,9 @@ void bt_service_memory_unregister(bt_gcall_t *call, void *request);
 void bt_service_cuda_memory_none(bt_gcall_t *call, void *request);
 void bt_service_cuda_memory_register(bt_gcall_t *call, void *request);
 
+/** Returns the tenant of a call; the one without a name if it names none. */
+const bt_tenant_t *bt_gdoor_tenant(const bt_gcall_t *call);
+
 /* describe.c */
 void bt_service_model_metadata(bt_gcall_t *call, void *request);
 void bt_service_model_config(bt_gcall_t *call, void *request);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "router/frontend/served_adapters.h"
 #include "router/grpc/gdoor_priv.h"
 #include "router/triton/metadata.h"
 #include "router/triton/model_control.h"
@@ -38,8 +39,12 @@ void bt_service_model_ready(bt_gcall_t *call, void *message)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
     const Inference__ModelReadyRequest *request = message;
-    const bt_served_t *served =
-        bt_registry_find(&door->front->models, request->name);
+    bt_served_entry_t entry;
+    const bt_served_t *const served =
+        bt_served_find(&door->front->models, request->name,
+                       bt_gdoor_tenant(call), false, &entry)
+            ? entry.served
+            : NULL;
     Inference__ModelReadyResponse answer =
         INFERENCE__MODEL_READY_RESPONSE__INIT;
 

@@ -2,6 +2,8 @@
 /* Admin commands of Triton's clients: models, the log, the trace. */
 #include <string.h>
 
+#include "common/base/alloc.h"
+#include "router/frontend/served_adapters.h"
 #include "router/http/routes_priv.h"
 
 bool bt_http_request_read_settings(bt_http_request_t *r, const char *under,
@@ -32,34 +34,58 @@ static void refuse_by_name(bt_http_request_t *r, const char *name,
 
 /* ---- models ---- */
 
-static void write_index(const bt_frontend_t *front, bool ready_only,
+static void write_entry(const bt_frontend_t *front, const char *name,
+                        const bt_served_t *served, bool ready_only,
                         bt_json_t *json)
 {
+    const char *why;
+    const char *state = bt_describe_state(front, served, &why);
+
+    if (ready_only && (why[0] != '\0')) {
+        return;
+    }
+    bt_json_object(json, NULL);
+    bt_json_str(json, "name", name);
+    bt_json_str(json, "version", served->version);
+    bt_json_str(json, "state", state);
+    bt_json_str(json, "reason", why);
+    bt_json_end_object(json);
+}
+
+/* Writes the models, Triton's names of them, and the adapters. */
+static void respond_index(bt_http_request_t *r, bool ready_only)
+{
+    const bt_frontend_t *const front = r->door->front;
     bt_described_t list[BT_DOOR_MAX_MODELS];
     const size_t n = bt_describe_names(front, list, BT_DOOR_MAX_MODELS);
+    bt_served_entry_t *entries = NULL;
+    size_t n_entries = 0;
+    bt_json_t json;
 
-    bt_json_array(json, NULL);
-    for (size_t i = 0; i < n; i++) {
-        const char *why;
-        const char *state = bt_describe_state(front, list[i].served, &why);
-
-        if (ready_only && (why[0] != '\0')) {
-            continue;
-        }
-        bt_json_object(json, NULL);
-        bt_json_str(json, "name", list[i].name);
-        bt_json_str(json, "version", list[i].served->version);
-        bt_json_str(json, "state", state);
-        bt_json_str(json, "reason", why);
-        bt_json_end_object(json);
+    if (bt_served_list(&front->models, r->base.tenant, &entries, &n_entries) !=
+        BT_OK) {
+        bt_http_request_refuse(r, 503, "out of memory for this answer");
+        return;
     }
-    bt_json_end_array(json);
+    bt_http_request_begin_json(r, &json);
+    bt_json_array(&json, NULL);
+    for (size_t i = 0; i < n; i++) {
+        write_entry(front, list[i].name, list[i].served, ready_only, &json);
+    }
+    for (size_t i = 0; i < n_entries; i++) {
+        if (entries[i].adapter != NULL) {
+            write_entry(front, entries[i].adapter->name, entries[i].served,
+                        ready_only, &json);
+        }
+    }
+    bt_json_end_array(&json);
+    bt_free(entries);
+    bt_http_request_respond_json(r);
 }
 
 void bt_route_index(bt_http_request_t *r)
 {
     bt_settings_t settings;
-    bt_json_t json;
     bool ready_only = false;
 
     if (!bt_http_request_read_settings(r, NULL, &settings)) {
@@ -80,9 +106,7 @@ void bt_route_index(bt_http_request_t *r)
             return;
         }
     }
-    bt_http_request_begin_json(r, &json);
-    write_index(r->door->front, ready_only, &json);
-    bt_http_request_respond_json(r);
+    respond_index(r, ready_only);
 }
 
 static void control_done(void *ctx, const bt_api_error_t *error)

@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/json_doc.h"
 #include "common/base/status.h"
+#include "router/frontend/served_adapters.h"
 #include "router/http/routes_priv.h"
 
 #define MAX_INFO_BYTES 256 /* of a text of the model's file that is shown */
@@ -96,15 +98,17 @@ static bt_gguf_str_t architecture(const bt_gguf_t *gguf)
     return arch;
 }
 
-static void put_details(const bt_served_t *served, bt_json_t *json)
+static void put_details(const bt_served_entry_t *entry, bt_json_t *json)
 {
+    const bt_served_t *const served = entry->served;
     const bt_gguf_str_t arch = architecture(served->gguf);
     const weights_t weights = weights_of(served->gguf);
     char count[32];
 
     format_count(weights.n, count);
     bt_json_object(json, "details");
-    bt_json_str(json, "parent_model", "");
+    bt_json_str(json, "parent_model",
+                (entry->adapter != NULL) ? served->name : "");
     bt_json_str(json, "format", "gguf");
     bt_json_strn(json, "family", arch.data, arch.len);
     bt_json_array(json, "families");
@@ -117,18 +121,27 @@ static void put_details(const bt_served_t *served, bt_json_t *json)
 }
 
 /* Writes the members by which a list names a model; its object stays open. */
-static void open_model(const bt_served_t *served, bt_json_t *json)
+static void open_model(const bt_served_entry_t *entry, bt_json_t *json)
 {
+    const bt_served_t *const served = entry->served;
+    const char *const name = bt_served_entry_name(entry);
+    const bt_hash128_t id =
+        (entry->adapter != NULL) ? entry->adapter->digest : served->identity;
     char digest[33];
 
-    snprintf(digest, sizeof(digest), "%016" PRIx64 "%016" PRIx64,
-             served->identity.hi, served->identity.lo);
+    snprintf(digest, sizeof(digest), "%016" PRIx64 "%016" PRIx64, id.hi, id.lo);
     bt_json_object(json, NULL);
-    bt_json_str(json, "name", served->name);
-    bt_json_str(json, "model", served->name);
+    bt_json_str(json, "name", name);
+    bt_json_str(json, "model", name);
     bt_json_u64(json, "size", bt_gguf_bytes(served->gguf));
     bt_json_str(json, "digest", digest);
-    put_details(served, json);
+    put_details(entry, json);
+}
+
+static int64_t created(const bt_served_entry_t *entry)
+{
+    return (entry->adapter != NULL) ? entry->adapter->created
+                                    : entry->served->created;
 }
 
 /* ---- lists ---- */
@@ -136,27 +149,36 @@ static void open_model(const bt_served_t *served, bt_json_t *json)
 static void list(bt_http_request_t *r, bool running)
 {
     char time[BT_API_TIME_BYTES];
+    bt_served_entry_t *entries = NULL;
+    size_t n = 0;
     bt_json_t json;
 
+    if (bt_served_list(&r->door->front->models, r->base.tenant, &entries, &n) !=
+        BT_OK) {
+        bt_http_request_refuse(r, 503, "out of memory for this answer");
+        return;
+    }
     bt_http_request_begin_json(r, &json);
     bt_json_object(&json, NULL);
     bt_json_array(&json, "models");
-    BT_REGISTRY_FOR_EACH(served, &r->door->front->models)
-    {
+    for (size_t i = 0; i < n; i++) {
+        const bt_served_t *const served = entries[i].served;
+
         if (served->unloaded || (running && !bt_served_ready(served))) {
             continue;
         }
-        open_model(served, &json);
+        open_model(&entries[i], &json);
         if (running) {
             bt_json_str(&json, "expires_at", NEVER);
             bt_json_u64(&json, "context_length",
                         bt_served_context_tokens(served));
         } else {
             bt_json_str(&json, "modified_at",
-                        bt_api_format_time(served->created, time));
+                        bt_api_format_time(created(&entries[i]), time));
         }
         bt_json_end_object(&json);
     }
+    bt_free(entries);
     bt_json_end_array(&json);
     bt_json_end_object(&json);
     bt_http_request_respond_json(r);
@@ -248,19 +270,19 @@ static void put_capabilities(const bt_served_t *served, bt_json_t *json)
     bt_json_end_array(json);
 }
 
-static void respond_model(bt_http_request_t *r, const bt_served_t *served)
+static void respond_model(bt_http_request_t *r, const bt_served_entry_t *entry)
 {
+    const bt_served_t *const served = entry->served;
     char time[BT_API_TIME_BYTES];
     bt_json_t json;
 
     bt_http_request_begin_json(r, &json);
     bt_json_object(&json, NULL);
     put_parameters(served, &json);
-    put_details(served, &json);
+    put_details(entry, &json);
     put_model_info(served, &json);
     put_capabilities(served, &json);
-    bt_json_str(&json, "modified_at",
-                bt_api_format_time(served->created, time));
+    bt_json_str(&json, "modified_at", bt_api_format_time(created(entry), time));
     bt_json_end_object(&json);
     bt_http_request_respond_json(r);
 }
@@ -307,7 +329,7 @@ static bt_status_t read_name(const bt_strbuf_t *body,
 void bt_route_ollama_show(bt_http_request_t *r)
 {
     char name[BT_API_MAX_NAME_BYTES + 1] = "";
-    const bt_served_t *served = NULL;
+    bt_served_entry_t entry = {.served = NULL};
     bt_api_error_t error = {0};
     bt_strbuf_t body;
     const size_t held = bt_exchange_take_body(r->ex, &body);
@@ -318,11 +340,9 @@ void bt_route_ollama_show(bt_http_request_t *r)
     }
     bt_strbuf_fini(&body);
     bt_http_give_back(r->door->http, held);
-    if (status == BT_OK) {
-        served = bt_registry_find_tagged(&r->door->front->models, name);
-    }
-    if (served != NULL) {
-        respond_model(r, served);
+    if ((status == BT_OK) && bt_served_find(&r->door->front->models, name,
+                                            r->base.tenant, true, &entry)) {
+        respond_model(r, &entry);
         return;
     }
     if (status == BT_OK) {

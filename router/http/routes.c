@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "router/frontend/served_adapters.h"
@@ -166,49 +167,56 @@ static bt_api_model_t api_model(const bt_served_t *served, const char *name)
 }
 
 /* An adapter is a model whose parent is the one that it adapts. */
-static bt_api_model_t api_adapter(const bt_served_t *served,
-                                  const bt_served_adapter_t *adapter)
+static bt_api_model_t api_entry(const bt_served_entry_t *entry)
 {
-    bt_api_model_t model = api_model(served, adapter->name);
+    bt_api_model_t model =
+        api_model(entry->served, bt_served_entry_name(entry));
 
-    model.created = adapter->created;
-    model.root = adapter->path;
-    model.parent = served->name;
+    if (entry->adapter != NULL) {
+        model.created = entry->adapter->created;
+        model.root = entry->adapter->path;
+        model.parent = entry->served->name;
+    }
     return model;
 }
 
 static void list_models(bt_http_request_t *r)
 {
-    bt_api_model_t models[BT_DOOR_MAX_MODELS];
-    size_t n = 0;
+    bt_served_entry_t *list = NULL;
+    bt_api_model_t *models = NULL;
+    size_t n_entries = 0, n = 0;
+    bt_status_t status = bt_served_list(&r->door->front->models, r->base.tenant,
+                                        &list, &n_entries);
 
-    BT_REGISTRY_FOR_EACH(served, &r->door->front->models)
-    {
-        if (!served->unloaded && (n < BT_DOOR_MAX_MODELS)) {
-            models[n++] = api_model(served, served->name);
-        }
-        for (uint32_t i = 0; !served->unloaded && (i < served->n_adapters) &&
-                             (n < BT_DOOR_MAX_MODELS);
-             i++) {
-            if (bt_served_adapter_is_for(&served->adapters[i],
-                                         r->base.tenant)) {
-                models[n++] = api_adapter(served, &served->adapters[i]);
-            }
+    if (status == BT_OK) {
+        models = bt_calloc(n_entries + 1, sizeof(*models));
+    }
+    if (models == NULL) {
+        bt_free(list);
+        bt_http_request_refuse(r, 503, "out of memory for this answer");
+        return;
+    }
+    for (size_t i = 0; i < n_entries; i++) {
+        if (!list[i].served->unloaded) {
+            models[n++] = api_entry(&list[i]);
         }
     }
     bt_strbuf_reset(&r->door->out);
     bt_api_write_models(models, n, &r->door->out);
+    bt_free(models);
+    bt_free(list);
     bt_http_request_respond_json(r);
 }
 
 static void one_model(bt_http_request_t *r)
 {
-    const bt_served_adapter_t *const adapter = bt_served_adapter_find(
-        &r->door->front->models, r->base.model, r->base.tenant, &r->served);
-    const bt_api_model_t model = (adapter != NULL)
-                                     ? api_adapter(r->served, adapter)
-                                     : api_model(r->served, r->base.model);
+    bt_served_entry_t entry = {.served = r->served};
+    bt_api_model_t model;
 
+    (void)bt_served_find(&r->door->front->models, r->base.model, r->base.tenant,
+                         false, &entry);
+    model = (entry.adapter != NULL) ? api_entry(&entry)
+                                    : api_model(r->served, r->base.model);
     bt_strbuf_reset(&r->door->out);
     bt_api_write_model(&model, &r->door->out);
     bt_http_request_respond_json(r);
@@ -460,20 +468,18 @@ static void follow(bt_http_request_t *r, const route_t *route)
 {
     const uint32_t method = 1u << bt_exchange_method(r->ex);
     const bool changes = (method & READS) == 0;
+    bt_served_entry_t entry;
 
     if (!bt_http_request_admit(r, route->access, changes)) {
         return;
     }
     if (r->base.model != NULL) {
-        r->served = bt_registry_find(&r->door->front->models, r->base.model);
-        if (r->served == NULL) {
-            (void)bt_served_adapter_find(&r->door->front->models, r->base.model,
-                                         r->base.tenant, &r->served);
-        }
-        if (r->served == NULL) {
+        if (!bt_served_find(&r->door->front->models, r->base.model,
+                            r->base.tenant, false, &entry)) {
             refuse_model(r);
             return;
         }
+        r->served = entry.served;
     }
     if ((r->base.version != NULL) &&
         (strcmp(r->base.version, r->served->version) != 0)) {

@@ -387,20 +387,16 @@ void bt_request_begin(bt_request_t *r, bt_strbuf_t *body)
 bt_status_t bt_request_find_model(bt_request_t *r, const char *name,
                                   const char *version)
 {
-    bt_served_t *served = bt_api_is_ollama(r->dialect)
-                              ? bt_registry_find_tagged(&r->front->models, name)
-                              : bt_registry_find(&r->front->models, name);
+    bt_served_entry_t entry;
+    bt_served_t *served;
 
-    const bt_served_adapter_t *adapter =
-        (served == NULL) ? bt_served_adapter_find(&r->front->models, name,
-                                                  r->tenant, &served)
-                         : NULL;
-
-    if (served == NULL) {
+    if (!bt_served_find(&r->front->models, name, r->tenant,
+                        bt_api_is_ollama(r->dialect), &entry)) {
         bt_registry_refuse(&r->front->models, name, &r->error);
         return BT_ERR_NOT_FOUND;
     }
-    set_model(r, served, adapter);
+    served = entry.served;
+    set_model(r, served, entry.adapter);
     r->model = (name != NULL) ? name : served->name;
     if ((version != NULL) && (version[0] != '\0') &&
         (strcmp(version, served->version) != 0)) {

@@ -10,6 +10,7 @@ BATON_CLIENTS_PYTHON may have.
 """
 import asyncio
 import gzip
+import json
 import os
 import queue
 import subprocess
@@ -20,6 +21,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
+import adapters  # noqa: E402
 import client_tests  # noqa: E402
 import harness  # noqa: E402
 from harness import wait_until  # noqa: E402
@@ -252,6 +254,30 @@ def test_grpc_loads_and_unloads_models_through_the_launcher(c):
                     code_of(lambda: t.unload_model("nothing", client_timeout=0.001))
                 t.unload_model("a")
                 assert not t.is_model_ready("a")
+
+
+def test_adapters_are_models_of_those_who_see_them(c):
+    shape = dict(layers=2, dim=64, heads=4, kv_heads=2, ffn=128)
+    mine = {"x-tenant": "acme"}
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        model = harness.tiny_model(directory, context=512, seed=1, type="f32", embedding_type="f32", **shape)
+        adapters.Adapter(8, 5, shape).peft(os.path.join(directory, "lora", "one"))
+        args = ["--lora-dir", os.path.join(directory, "lora")]
+        with harness.Cluster(model, worker_args=args, router_args=args + ["--tenant-header", "x-tenant"]) as own, client(own) as t:
+            for name, more in (("sql", {}), ("own", {"tenant": "acme"})):
+                assert own.request("POST", "/v1/load_lora_adapter",
+                                   json.dumps(dict(lora_name=name, lora_path="one", **more)))[0] == 200
+
+            def index(headers=None):
+                return {m.name: m.state for m in t.get_model_repository_index(headers=headers).models}
+
+            assert t.is_model_ready("sql") and t.get_model_metadata("sql").name == "sql"
+            assert not t.is_model_ready("sql:latest") and not t.is_model_ready("own")
+            assert code_of(lambda: t.get_model_metadata("own"))[0] == "StatusCode.NOT_FOUND"
+            assert t.is_model_ready("own", headers=mine) and t.get_model_metadata("own", headers=mine).name == "own"
+            assert index().get("sql") == "READY" and "own" not in index()
+            assert index(mine).get("own") == "READY"
+            assert t.infer("own", question(2), headers=mine).get_response().model_name == "own"
 
 
 def test_commands_without_keys_are_those_of_the_servers_own_user(c):

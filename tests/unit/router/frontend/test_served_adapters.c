@@ -85,7 +85,7 @@ static void unknown_adapter_is_an_unknown_model(void **state)
     static bt_exchange_t other;
     world_t *w = &world;
     char option[320];
-    bt_served_t *served = NULL;
+    bt_served_entry_t entry = {.served = NULL};
 
     (void)state;
     start_with(w, option, sizeof(option));
@@ -93,14 +93,84 @@ static void unknown_adapter_is_an_unknown_model(void **state)
          "{\"model\":\"other\",\"prompt\":\"Hi\",\"max_tokens\":3}");
     assert_int_equal(other.status, 404);
     has(&other, "model 'other' is not served here; this is 'tiny, sql, chat'");
-    assert_null(bt_served_adapter_find(&w->front.models, NULL, NULL, &served));
-    assert_null(
-        bt_served_adapter_find(&w->front.models, "tiny", NULL, &served));
-    assert_null(served);
-    assert_non_null(
-        bt_served_adapter_find(&w->front.models, "chat", NULL, &served));
-    assert_ptr_equal(served, w->served);
+    assert_false(bt_served_find(&w->front.models, "other", NULL, true, &entry));
+    assert_null(entry.served);
+    assert_true(bt_served_find(&w->front.models, NULL, NULL, false, &entry));
+    assert_true(entry.served == w->served && entry.adapter == NULL);
+    assert_true(bt_served_find(&w->front.models, "tiny", NULL, false, &entry));
+    assert_null(entry.adapter);
+    assert_true(bt_served_find(&w->front.models, "chat", NULL, false, &entry));
+    assert_ptr_equal(entry.served, w->served);
+    assert_ptr_equal(entry.adapter, &w->served->adapters[1]);
+    assert_false(
+        bt_served_find(&w->front.models, "chat:latest", NULL, false, &entry));
+    assert_true(
+        bt_served_find(&w->front.models, "sql:latest", NULL, true, &entry));
+    assert_ptr_equal(entry.adapter, &w->served->adapters[0]);
+    assert_false(
+        bt_served_find(&w->front.models, ":latest", NULL, true, &entry));
     stop_with(w);
+}
+
+static void adapter_is_a_model_of_ollama_and_of_the_index(void **state)
+{
+    static bt_exchange_t ex;
+    world_t *w = &world;
+    char option[320];
+
+    (void)state;
+    start_with(w, option, sizeof(option));
+    post(w, &ex, "/api/chat",
+         "{\"model\":\"sql:latest\",\"stream\":false,\"messages\":[{\"role\":"
+         "\"user\",\"content\":\"Hi\"}]}");
+    assert_true(bt_hash128_equal(request(w, 0)->adapter,
+                                 w->served->adapters[0].digest));
+    answer(w, 0, "yes", BT_FINISH_LENGTH);
+    get(w, &ex, "/api/tags");
+    has(&ex, "{\"name\":\"chat\",\"model\":\"chat\"");
+    has(&ex, "\"parent_model\":\"tiny\"");
+    get(w, &ex, "/api/ps");
+    has(&ex, "{\"name\":\"sql\",\"model\":\"sql\"");
+    post(w, &ex, "/api/show", "{\"model\":\"chat:latest\"}");
+    assert_int_equal(ex.status, 200);
+    has(&ex, "\"parent_model\":\"tiny\"");
+    post(w, &ex, "/v2/repository/index", "{}");
+    has(&ex, "{\"name\":\"sql\",\"version\":\"1\",\"state\":\"READY\"");
+    /* A tenant's own is no model of others. */
+    snprintf(w->served->adapters[1].tenant,
+             sizeof(w->served->adapters[1].tenant), "acme");
+    get(w, &ex, "/api/tags");
+    has(&ex, "\"name\":\"sql\"");
+    assert_null(strstr(ex.out, "\"name\":\"chat\""));
+    post(w, &ex, "/v2/repository/index", "{}");
+    assert_null(strstr(ex.out, "\"name\":\"chat\""));
+    refused(w, "/api/show", "{\"model\":\"chat\"}", 404,
+            "model 'chat' is not served here");
+    stop_with(w);
+}
+
+static void list_of_models_has_all_adapters(void **state)
+{
+    static bt_exchange_t ex;
+    world_t *w = &world;
+    bt_served_adapter_t adapter = {.created = 1};
+    uint32_t n = 0;
+
+    (void)state;
+    start(w, true);
+    for (uint32_t i = 0; i < 256; i++) {
+        snprintf(adapter.name, sizeof(adapter.name), "a%u", i);
+        assert_int_equal(bt_served_adapter_add(w->served, &adapter, "/a"),
+                         BT_OK);
+    }
+    get(w, &ex, "/v1/models");
+    for (const char *at = ex.out; (at = strstr(at, "\"parent\":")) != NULL;
+         at++) {
+        n++;
+    }
+    assert_int_equal(n, 257);
+    has(&ex, "\"id\":\"a255\"");
+    stop(w);
 }
 
 static void expect_refused(world_t *w, const char *name, const char *path,
@@ -157,6 +227,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(model_name_of_an_adapter_sends_its_digest),
         BT_TEST(unknown_adapter_is_an_unknown_model),
+        BT_TEST(adapter_is_a_model_of_ollama_and_of_the_index),
+        BT_TEST(list_of_models_has_all_adapters),
         BT_TEST(adapter_that_cannot_be_offered_is_refused),
         BT_TEST(model_named_like_an_adapter_is_refused),
     };
