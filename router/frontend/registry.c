@@ -543,7 +543,7 @@ static bt_status_t check_new(const bt_registry_t *registry,
                              const bt_served_t *made, const char *path)
 {
     const bt_served_t *same = bt_registry_of_file(registry, made->identity);
-    bt_served_t *adapted = NULL;
+    bt_served_entry_t entry;
 
     if (same != NULL) {
         BT_LOG_ERROR("model %s (%s) is already served as model %s", made->name,
@@ -556,9 +556,10 @@ static bt_status_t check_new(const bt_registry_t *registry,
                      made->name);
         return BT_ERR_EXISTS;
     }
-    if (bt_served_adapter_find(registry, made->name, NULL, &adapted) != NULL) {
+    if (bt_served_find(registry, made->name, NULL, false, &entry) &&
+        (entry.adapter != NULL)) {
         BT_LOG_ERROR("model %s (%s): an adapter of %s has this name",
-                     made->name, path, adapted->name);
+                     made->name, path, entry.served->name);
         return BT_ERR_EXISTS;
     }
     return BT_OK;
