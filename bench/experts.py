@@ -6,7 +6,8 @@ Usage: ./baton bench experts [options]
   --threads LIST     threads of each run (default: as many as there are cores)
   --shapes LIST      qwen3-30b-a3b (128 experts, 8 of a row), gpt-oss (32, 4),
                      mixtral (8, 2); default all
-  --types LIST       weight types (default Q4_K,Q8_0,MXFP4,BF16)
+  --types LIST       weight types (default Q4_K,Q8_0,MXFP4,BF16; those whose blocks do
+                     not divide a row are left out)
   --rows LIST        rows of a product (default 1,8,32,512)
   --rounds N         times that everything is measured (default 5)
   --ms N             time for each figure in a round (default 100)
@@ -40,6 +41,12 @@ SHAPES = {
     "tiny": (8, 2, {"gate+up": (64, 256), "down": (256, 256)}),
 }
 COPIES_BYTES = 96 << 20  # of the dense matrix, as many copies as are larger together than the caches
+
+
+def fits(kind, n_in):
+    """@return whether rows of n_in weights are whole blocks of this type"""
+    is_super = kind.endswith(("_K", "_S", "_M", "_XS", "_XXS")) or kind.startswith("TQ")
+    return n_in % (256 if is_super else 64 if kind == "NVFP4" else 1 if kind in ("F32", "F16", "BF16") else 32) == 0
 
 
 def n_touched(n_experts, n_used, rows):
@@ -148,7 +155,8 @@ def main():
     args = parse()
     program = build("kernels-run", make=not args.no_build)
     out = dict(describe(args, ("threads", "shapes", "types", "rows", "rounds", "ms")), threads=[])
-    work = [(shape, name, kind) for shape in args.shapes for name in SHAPES[shape][2] for kind in args.types]
+    work = [(shape, name, kind) for shape in args.shapes for name, (_, n_in) in SHAPES[shape][2].items() for kind in args.types
+            if fits(kind, n_in)]
     progress = Progress(len(args.threads) * len(work) * args.rounds, args.json)
     whole = Load()
     with whole.during():

@@ -26,6 +26,7 @@ sys.dont_write_bytecode = True
 import _roofline  # noqa: E402
 import _shared  # noqa: E402
 import engine  # noqa: E402
+import experts  # noqa: E402
 import kernels  # noqa: E402
 import serve  # noqa: E402
 from test_charts import Figures  # noqa: E402
@@ -257,6 +258,11 @@ class BenchTest(Figures):
             self.assertAlmostEqual(row["experts_touched"], 2 if row["rows"] == 1 else 7.9992, 4)
             self.assertTrue(row["us"] > 0 and row["of_dense"] > 0, row)
         self.assertTrue(os.path.exists(svg))
+
+    def test_types_of_experts_are_those_whose_blocks_divide_a_row(self):
+        self.assertEqual([k for k in ("Q4_K", "IQ2_XS", "TQ1_0", "NVFP4", "MXFP4", "Q8_0", "BF16") if experts.fits(k, 2880)],
+                         ["NVFP4", "MXFP4", "Q8_0", "BF16"])  # 2880 = 45 x 64
+        self.assertTrue(experts.fits("Q4_K", 2048))
 
     def test_kernels_of_a_run_are_the_shapes_own_and_the_types_that_are_asked_for(self):
         args = argparse.Namespace(shapes=["tiny"], types=["F32", "Q4_1"], kv_types=["f16", "int8"],
