@@ -139,10 +139,11 @@ def of_suites(tests, suites):
 
 def without_suites(build, tests, suites_without):
     """What is built by default, but for programs of tests of these suites alone."""
-    built = [path for target in introspect(build, "--targets") if target["build_by_default"] for path in target["filename"]]
+    built = [target for target in introspect(build, "--targets") if target["build_by_default"]]
+    programs = {path for target in built if target["type"] == "executable" for path in target["filename"]}
     theirs = of_suites(tests, suites_without)
-    own = set(used_outputs(theirs, set(built), build)) - set(used_outputs([t for t in tests if t not in theirs], set(built), build))
-    return sorted({os.path.relpath(path, build) for path in built} - own)
+    own = set(used_outputs(theirs, programs, build)) - set(used_outputs([t for t in tests if t not in theirs], programs, build))
+    return sorted({os.path.relpath(path, build) for target in built for path in target["filename"]} - own)
 
 
 def targets(build, selectors):

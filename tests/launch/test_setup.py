@@ -382,12 +382,13 @@ class ReportTest(unittest.TestCase):
                          ["tests/unit/ranks", "tests/unit/test_a"])
 
     def test_programs_of_left_out_suites_are_no_targets_unless_others_run_them(self):
-        tests = [{"cmd": ["/b/test_a"], "suite": ["baton:unit"]}, {"cmd": ["/b/test_b", "/b/both"], "suite": ["baton:unit"]},
+        tests = [{"cmd": ["/b/test_a", "/b/plugin"], "suite": ["baton:unit"]}, {"cmd": ["/b/test_b", "/b/both"], "suite": ["baton:unit"]},
                  {"cmd": ["/b/test_c", "both"], "suite": ["baton:kernels"]}]
-        built = [{"filename": [f"/b/{name}"], "build_by_default": name != "on_demand"}
-                 for name in ("test_a", "test_b", "test_c", "both", "program", "on_demand")]
+        built = [{"filename": [f"/b/{name}"], "build_by_default": name != "on_demand",
+                  "type": "shared module" if name == "plugin" else "executable"}
+                 for name in ("test_a", "test_b", "test_c", "both", "program", "plugin", "on_demand")]
         with mock.patch.object(test_report, "introspect", lambda build, what="--tests": built):
-            self.assertEqual(test_report.without_suites("/b", tests, ["unit"]), ["both", "program", "test_c"])
+            self.assertEqual(test_report.without_suites("/b", tests, ["unit"]), ["both", "plugin", "program", "test_c"])
 
     def test_no_log_is_a_failure(self):
         with contextlib.redirect_stdout(io.StringIO()) as out:
