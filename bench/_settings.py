@@ -49,6 +49,7 @@ SETTINGS = {
                         "--limit-mib", "64", "--limit-ms", "10"), (480, 5)),
     "experts": Setting(("--threads", "1", "--shapes", "tiny", "--types", "Q4_K,BF16", "--rows", "1,32", "--rounds", "1", "--ms", "5",
                         "--limit-mib", "64", "--limit-ms", "10"), (420, 5)),
+    "lora": Setting(("--cases", "8-attention", "--clients", "2", "--max-tokens", "16", "--turns", "1"), (300, 15)),
     "serve": Setting(("--prompt-tokens", "64", "--output-tokens", "16", "--concurrency", "2", "--requests", "8"), (120, 6),
                      full=("--concurrency", "32", "--requests", "256", "--engine")),
     "speculation": Setting(("--load", "copy", "--concurrency", "1", "--requests", "2", "--output-tokens", "16"), (600, 20)),
