@@ -441,7 +441,7 @@ static bool begins_no_mark(bt_harmony_t *harmony, bool last)
         match = (one != BT_TOOLS_NO) ? one : match;
     }
     if (match == BT_TOOLS_YES) {
-        harmony->is_cut = true;
+        harmony->is_cut = harmony->has_arguments;
         harmony->state = BT_HARMONY_START;
     }
     return (match == BT_TOOLS_NO) || ((match == BT_TOOLS_MAYBE) && last);

@@ -57,6 +57,7 @@ static const sample_t samples[] = {
     {CH "commentary to=functions.f" M "{\"x\": ", "", "", "f {\"x\": ;",
      "is cut"},
     {CH "commentary to=functions.f" M, "", "", "f ;", "is cut"},
+    {CH "commentary to=functions.f" M "<|call|>", "", "", "f ;", ""},
     {CH "analysis" M "a<|end|>" S CH "fin", "a", "", "", ""},
     {CH "final" M "a<|en", "", "a<|en", "", ""},
     {"<|chan", "", "<|chan", "", ""},
