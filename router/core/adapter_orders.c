@@ -77,6 +77,7 @@ static void order(const bt_core_t *core, bt_instance_t *worker,
     core->ops.send(core->ops.send_ctx, worker, &msg);
 }
 
+/* A refusal of one that was dropped counts for its last requests alone. */
 static void settle(const bt_core_t *core, bt_instance_t *worker)
 {
     bool lacks = false;
@@ -85,7 +86,8 @@ static void settle(const bt_core_t *core, bt_instance_t *worker)
         const answer_t *const answer = answer_of(at, worker);
 
         lacks = lacks || (at->is_offered &&
-                          ((answer == NULL) || (answer->status != BT_OK)));
+                          ((answer == NULL) ||
+                           ((answer->status != BT_OK) && at->is_wanted)));
     }
     bt_table_lacks_adapters(worker, lacks);
 }
@@ -104,11 +106,9 @@ bt_status_t bt_core_adapter_load(bt_core_t *core, bt_hash128_t digest,
         bt_list_init(&at->answers);
         bt_list_push_back(&core->adapters, &at->link);
     }
-    if (!at->is_wanted) {
-        snprintf(at->order.name, sizeof(at->order.name), "%s", name);
-        snprintf(at->order.path, sizeof(at->order.path), "%s", path);
-        at->is_wanted = true;
-    }
+    snprintf(at->order.name, sizeof(at->order.name), "%s", name);
+    snprintf(at->order.path, sizeof(at->order.path), "%s", path);
+    at->is_wanted = true;
     BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
         answer_t *const answer = answer_of(at, worker);
 
@@ -193,10 +193,14 @@ void bt_core_adapter_drop(bt_core_t *core, bt_hash128_t digest)
 {
     adapter_t *const at = find(core, digest);
 
-    if (at != NULL) {
-        at->is_wanted = false;
-        leave(core, at);
+    if (at == NULL) {
+        return;
     }
+    at->is_wanted = false;
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
+        settle(core, worker);
+    }
+    leave(core, at);
 }
 
 bt_core_adapter_t *bt_core_adapter_ref(const bt_core_t *core,

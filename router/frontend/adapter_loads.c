@@ -63,11 +63,24 @@ static bool has_digest(const bt_served_t *served, bt_hash128_t digest)
     return false;
 }
 
-/* Has the workers drop content that nobody offers or loads. */
+/* Has the workers drop content that nobody offers or loads. Of content that
+ * has another name the workers that come later read the path of that one. */
 static void drop_unused(bt_served_t *served, bt_hash128_t digest)
 {
     if (!has_digest(served, digest)) {
         bt_core_adapter_drop(served->core, digest);
+        return;
+    }
+    for (uint32_t i = served->n_adapters; i > 0; i--) {
+        const bt_served_adapter_t *const at = &served->adapters[i - 1];
+
+        if (at->is_loaded && bt_hash128_equal(at->digest, digest)) {
+            if (bt_core_adapter_load(served->core, digest, at->name,
+                                     at->path) != BT_OK) {
+                BT_LOG_WARN("adapter %s: out of memory", at->name);
+            }
+            return;
+        }
     }
 }
 
@@ -115,11 +128,22 @@ static void read_done(bt_pool_job_t *job)
     }
 }
 
+static const bt_served_adapter_t *named(const bt_served_t *served,
+                                        const char *name)
+{
+    for (uint32_t i = 0; i < served->n_adapters; i++) {
+        if (strcmp(served->adapters[i].name, name) == 0) {
+            return &served->adapters[i];
+        }
+    }
+    return NULL;
+}
+
 static void offer(bt_served_t *served)
 {
     bt_adapter_load_t *const load = served->adapter_load;
-    const bt_hash128_t before =
-        bt_served_adapter_remove(served, load->adapter.name);
+    const bool replaces = named(served, load->adapter.name) != NULL;
+    bt_hash128_t before = {0, 0};
     bt_api_error_t error = {0};
 
     load->adapter.created = (int64_t)(bt_walltime_ms() / 1000);
@@ -127,6 +151,8 @@ static void offer(bt_served_t *served)
     bt_core_adapter_offer(served->core, load->adapter.digest);
     if (bt_served_adapter_add(served, &load->adapter, load->path) != BT_OK) {
         bt_api_error_set(&error, 503, NULL, "out of memory for this adapter");
+    } else if (replaces) { /* the one before, which stands in front */
+        before = bt_served_adapter_remove(served, load->adapter.name);
     }
     finish(served, &error);
     drop_unused(served, before);
@@ -161,17 +187,6 @@ void bt_adapter_load_tick(bt_served_t *served, uint64_t now_us)
                                                     : 400,
                      "lora_path", "%.400s", why);
     finish(served, &error);
-}
-
-static const bt_served_adapter_t *named(const bt_served_t *served,
-                                        const char *name)
-{
-    for (uint32_t i = 0; i < served->n_adapters; i++) {
-        if (strcmp(served->adapters[i].name, name) == 0) {
-            return &served->adapters[i];
-        }
-    }
-    return NULL;
 }
 
 static bt_status_t check_name(const bt_served_t *served,

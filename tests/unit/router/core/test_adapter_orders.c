@@ -185,6 +185,51 @@ static void adapter_is_dropped_when_its_last_request_ends(void **state)
     bt_core_destroy(w->core);
 }
 
+/* One that cannot load what only a last request has serves the others. */
+static void dropped_adapter_that_a_worker_refuses_blocks_no_others(void **state)
+{
+    world_t *w = &world;
+    bt_core_adapter_t *held;
+    bt_instance_t *p, *late;
+
+    (void)state;
+    start(w, 8);
+    p = join_flags(w, "prefill-0", BT_ROLE_PREFILL, FLAGS);
+    assert_int_equal(bt_core_adapter_load(w->core, sql, "sql", "/l/sql"),
+                     BT_OK);
+    says(w, p, BT_OK, "");
+    bt_core_adapter_offer(w->core, sql);
+    held = bt_core_adapter_ref(w->core, sql);
+    late = join_flags(w, "decode-0", BT_ROLE_DECODE, FLAGS);
+    bt_test_expect_log_lines(1);
+    says(w, late, BT_ERR_NOT_FOUND, "no such file");
+    assert_false(is_able(late));
+    bt_core_adapter_drop(w->core, sql);
+    assert_true(is_able(late));
+    bt_core_adapter_unref(w->core, held);
+    bt_core_destroy(w->core);
+}
+
+static void workers_that_join_later_read_the_newest_path(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *late;
+
+    (void)state;
+    start(w, 8);
+    assert_int_equal(bt_core_adapter_load(w->core, sql, "sql", "/l/v1"), BT_OK);
+    assert_int_equal(bt_core_adapter_load(w->core, sql, "chat", "/l/v2"),
+                     BT_OK);
+    late = join_flags(w, "prefill-0", BT_ROLE_PREFILL, FLAGS);
+    assert_int_equal(orders_to(w, late, 1), 1);
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        if (w->sent[i].msg.type == BT_MSG_ADAPTER) {
+            assert_string_equal(w->sent[i].msg.u.adapter.path, "/l/v2");
+        }
+    }
+    bt_core_destroy(w->core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +238,8 @@ int main(void)
         BT_TEST(refusal_of_before_is_no_answer_to_the_next_order),
         BT_TEST(adapter_that_was_dropped_is_not_found),
         BT_TEST(adapter_is_dropped_when_its_last_request_ends),
+        BT_TEST(dropped_adapter_that_a_worker_refuses_blocks_no_others),
+        BT_TEST(workers_that_join_later_read_the_newest_path),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
