@@ -230,8 +230,11 @@ static bool tokens_fit(const bt_model_t *model, const bt_forward_t *fwd)
         bt_model_takes_rows(model) && (follows || (fwd->embeddings != NULL));
 
     for (uint32_t i = 0; i < fwd->n_rows; i++) {
+        const bool has_row =
+            takes_rows && (follows || (fwd->embeddings[i] != NULL));
+
         if ((fwd->tokens[i] >= model->hp.n_words) &&
-            ((fwd->tokens[i] != BT_NO_TOKEN) || !takes_rows)) {
+            ((fwd->tokens[i] != BT_NO_TOKEN) || !has_row)) {
             return false;
         }
     }
