@@ -530,7 +530,7 @@ static void catch_up_without_room_leaves_other_prompts(void **state)
 }
 
 /* By measured cost: whatever it is here, rounds are tried, after the sequence
- * has caught up by 16 tokens in each iteration. */
+ * has caught up, by 16 tokens or more in each iteration. */
 static void controller_tries_a_model_that_must_catch_up(void **state)
 {
     bt_seq_t *seq;
@@ -545,7 +545,9 @@ static void controller_tries_a_model_that_must_catch_up(void **state)
     seq->model_drafts = true;
     assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
     run_until_left(&b, 1);
-    assert_true(draft.n_catch_ups >= 6);
+    assert_true(draft.n_catch_ups > 0);
+    assert_true(draft.n_catch_up_rows >=
+                96); /* the prompt's but for its last */
     assert_true(draft.n_calls > 0);
     free_seq(seq);
     close_drafting_bench(&b);
