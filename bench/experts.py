@@ -30,7 +30,7 @@ import os
 from _shared import (BUSY_PERCENT, Half, Limits, Load, Progress, add_limit_options, build, describe, finish_limits, median,
                      number_list, parser, show_machine, threads_title)
 from charts import Bars
-from kernels import TYPES
+from kernels import TYPES, name_list
 
 # Experts, how many of a row, outputs and inputs of one: gate and up together, and down.
 SHAPES = {
@@ -126,22 +126,12 @@ def panels(out):
     return drawn
 
 
-def names(known):
-    def parse_names(text):
-        chosen = text.split(",")
-        if not set(chosen) <= set(known):
-            raise ValueError
-        return chosen
-    parse_names.__name__ = "list of " + ", ".join(known)
-    return parse_names
-
-
 def parse():
     p = parser("experts", __doc__)
     add_limit_options(p, 60)
     p.set_defaults(threads=[len(os.sched_getaffinity(0))])
-    p.add_argument("--shapes", type=names(SHAPES), default=[s for s in SHAPES if s != "tiny"])
-    p.add_argument("--types", type=names(TYPES), default=["Q4_K", "Q8_0", "MXFP4", "BF16"])
+    p.add_argument("--shapes", type=name_list(SHAPES), default=[s for s in SHAPES if s != "tiny"])
+    p.add_argument("--types", type=name_list(TYPES), default=["Q4_K", "Q8_0", "MXFP4", "BF16"])
     p.add_argument("--rows", type=number_list, default=[1, 8, 32, 512])
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--ms", type=int, default=100)
