@@ -109,7 +109,7 @@ BT_FORMULA float bt_activated(bt_activation_t act, float x)
     }
 }
 
-/* What an activated gate is multiplied by. */
+/* Factor of an activated gate: the value beside it. */
 BT_FORMULA float bt_gate_factor(bt_activation_t act, float up)
 {
     if (act == BT_ACT_SWIGLU_OAI) {
