@@ -100,13 +100,7 @@ static void put_analysis(const bt_served_t *served, bool is_opened,
         bt_marked_text_write(marks, BT_HARMONY_N_MARKS, served->reason->open,
                              json);
     }
-    begin(json, NULL, "any_text");
-    bt_json_array(json, "excludes");
-    for (size_t i = 0; i < BT_HARMONY_N_ENDS; i++) {
-        bt_json_str(json, NULL, bt_harmony_ends[i]);
-    }
-    bt_json_end_array(json);
-    bt_json_end_object(json);
+    bt_harmony_body_write(json);
     bt_marked_text_write(marks, BT_HARMONY_N_MARKS,
                          BT_HARMONY_END BT_HARMONY_ASSISTANT, json);
 }

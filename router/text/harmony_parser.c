@@ -70,17 +70,6 @@ static bt_tools_match_t begins_with(const char *text, size_t n,
     return (n_both == n_word) ? BT_TOOLS_YES : BT_TOOLS_MAYBE;
 }
 
-/* Counts bytes of leading white space. */
-static size_t leading(const char *text, size_t n)
-{
-    size_t at = 0;
-
-    while ((at < n) && bt_tools_is_space(text[at])) {
-        at++;
-    }
-    return at;
-}
-
 /* Returns the position of the first of n marks in a text, or the text's length.
  * No mark overlaps another one.
  * @param [out] mark_p  the mark; NULL: none is there */
@@ -238,7 +227,7 @@ static bool read_start(bt_harmony_t *harmony, bool last)
         RECIPIENT,  MARK_END,     MARK_CALL,    MARK_RETURN};
     static const size_t n_openers = 5; /* the others end a message */
     const char *text = harmony->held.data;
-    const size_t at = leading(text, harmony->held.len);
+    const size_t at = bt_tools_leading(text, harmony->held.len);
     bool may_be = false;
 
     for (size_t i = 0; i < BT_ARRAY_LEN(words); i++) {
@@ -305,7 +294,7 @@ static void read_arguments(bt_harmony_t *harmony, const bt_tools_t *tools)
     bt_strbuf_t *const out = &tools->calls[tools->n_calls - 1].arguments;
     bt_strbuf_t *const held = &harmony->held;
     const size_t begin =
-        harmony->has_arguments ? 0 : leading(held->data, held->len);
+        harmony->has_arguments ? 0 : bt_tools_leading(held->data, held->len);
     size_t n = begin;
 
     while ((n < held->len) && (harmony->scanned == BT_JSON_SCAN_MORE) &&

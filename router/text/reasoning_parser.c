@@ -51,17 +51,6 @@ const bt_reason_marks_t *bt_reason_marks_of(const char *chat_template,
     return NULL;
 }
 
-/* Counts bytes of leading white space. */
-static size_t leading(const char *text, size_t n)
-{
-    size_t at = 0;
-
-    while ((at < n) && bt_tools_is_space(text[at])) {
-        at++;
-    }
-    return at;
-}
-
 static bool ends_with(const char *prompt, size_t bytes, const char *mark)
 {
     const size_t n = bt_tools_trimmed(prompt, bytes);
@@ -116,7 +105,7 @@ static void drop_leading(bt_reason_t *reason, bt_reason_state_t next)
 {
     bt_strbuf_t *held = &reason->held;
 
-    bt_strbuf_consume(held, leading(held->data, held->len));
+    bt_strbuf_consume(held, bt_tools_leading(held->data, held->len));
     if (held->len > 0) {
         reason->state = next;
     }
@@ -128,7 +117,7 @@ static bool before(bt_reason_t *reason, bool last)
     const bt_strbuf_t *held = &reason->held;
     const char *open = reason->marks->open;
     const size_t n_open = strlen(open);
-    const size_t at = leading(held->data, held->len);
+    const size_t at = bt_tools_leading(held->data, held->len);
     const size_t n = held->len - at;
 
     if ((n >= n_open) && (memcmp(held->data + at, open, n_open) == 0)) {

@@ -82,6 +82,16 @@ bool bt_tools_add(bt_tools_t *tools, bt_tools_slice_t name,
 
 /* ---- held text ---- */
 
+size_t bt_tools_leading(const char *text, size_t n)
+{
+    size_t at = 0;
+
+    while ((at < n) && bt_tools_is_space(text[at])) {
+        at++;
+    }
+    return at;
+}
+
 size_t bt_tools_trimmed(const char *text, size_t n)
 {
     while ((n > 0) && bt_tools_is_space(text[n - 1])) {

@@ -260,8 +260,7 @@ static void put_marked_text(const bt_tools_answer_t *a, const char *text,
     bt_marked_text_write(a->marks, a->n_marks, text, json);
 }
 
-/* Free text of a message's body. */
-static void put_body(bt_json_t *json)
+void bt_harmony_body_write(bt_json_t *json)
 {
     begin(json, NULL, "any_text");
     bt_json_array(json, "excludes");
@@ -296,7 +295,7 @@ static void put_preamble(const bt_tools_answer_t *a, bt_json_t *json)
     bt_json_str(json, "type", "sequence");
     bt_json_array(json, "elements");
     put_marked_text(a, BT_HARMONY_PREAMBLE, json);
-    put_body(json);
+    bt_harmony_body_write(json);
     put_marked_text(a, BT_HARMONY_END BT_HARMONY_ASSISTANT, json);
     end_list(json);
     bt_json_end_object(json);
@@ -315,7 +314,7 @@ static void put_messages(const bt_tools_answer_t *a, bt_json_t *json)
     if (a->text != NULL) {
         bt_json_raw(json, NULL, a->text);
     } else {
-        put_body(json);
+        bt_harmony_body_write(json);
     }
     end_list(json);
     begin_list(json, NULL, "sequence");

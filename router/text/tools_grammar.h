@@ -50,6 +50,10 @@ typedef struct bt_mark_token {
 void bt_marked_text_write(const bt_mark_token_t *marks, size_t n,
                           const char *text, bt_json_t *json);
 
+/** Writes the format of a body of the Harmony format: text in which nothing
+ *  ends it. */
+void bt_harmony_body_write(bt_json_t *json);
+
 /** Description of an answer. */
 typedef struct bt_tools_answer {
     const bt_tool_format_t *format; /**< bt_tool_format_has_grammar() */

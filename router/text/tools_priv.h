@@ -59,6 +59,8 @@ static inline bool bt_tools_is_space(char c)
 bool bt_tools_add(bt_tools_t *tools, bt_tools_slice_t name,
                   bt_tools_slice_t arguments, bt_strbuf_t *content);
 
+/** Counts bytes of leading white space. */
+size_t bt_tools_leading(const char *text, size_t n);
 /** Returns the bytes without trailing white space. */
 size_t bt_tools_trimmed(const char *text, size_t n);
 /** Counts trailing bytes that may be the start of the marker. */
