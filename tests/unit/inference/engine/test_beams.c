@@ -202,6 +202,26 @@ static void answers_are_those_of_a_search_without_kv(void **state)
     }
 }
 
+/* Each block belongs to one of the sequences. */
+static void assert_blocks_are_disjoint(bt_seq_t *const *seqs, uint32_t n)
+{
+    bool taken[N_BLOCKS] = {false};
+
+    for (uint32_t i = 0; i < n; i++) {
+        const bt_seq_t *seq = seqs[i];
+        const uint32_t n_blocks =
+            (seq->beams == NULL)
+                ? bt_kv_blocks_for(seq->n_prompt + seq->max_new, T)
+                : (uint32_t)bt_beams_n_blocks(bt_beams_width(seq->beams),
+                                              seq->n_prompt, seq->max_new, T);
+
+        for (uint32_t k = 0; k < n_blocks; k++) {
+            assert_false(taken[seq->blocks[k]]);
+            taken[seq->blocks[k]] = true;
+        }
+    }
+}
+
 /* A search beside sequences that draw, one that is canceled, and another
  * search. */
 static void answers_do_not_depend_on_company(void **state)
@@ -216,9 +236,10 @@ static void answers_do_not_depend_on_company(void **state)
     plain_search(&b, 1, 4, paths);
     seqs[0] = make_beams(&b, 1, 4, LENGTH);
     seqs[1] = make_beams(&b, 4, 2, 40);
-    b.next_block = 40;
+    b.next_block = 101; /* behind those of the searches */
     seqs[2] = make_seq(&b, 2, 0.9f);
     seqs[3] = make_beams(&b, 3, 2, 30); /* one seat too many */
+    assert_blocks_are_disjoint(seqs, 4);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(bt_engine_submit(b.engine, seqs[i]), BT_OK);
     }
