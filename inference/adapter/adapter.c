@@ -243,6 +243,17 @@ bt_status_t bt_adapter_add(bt_adapter_build_t *build,
                            bt_printable(s->name, s->len).text, module->product);
 }
 
+bt_status_t bt_adapter_add_product(bt_adapter_build_t *build,
+                                   const bt_adapter_source_t *s,
+                                   const bt_hf_module_part_t *module,
+                                   bt_adapter_product_t product)
+{
+    const bt_status_t status = check_source(build, s);
+
+    return (status == BT_OK) ? add_part(build, s, module, product, 0, s->n_out)
+                             : status;
+}
+
 /* ---- all of it ---- */
 
 static int compare_parts(const void *a, const void *b)
@@ -311,6 +322,28 @@ static bt_status_t finish(bt_adapter_build_t *build)
     return BT_OK;
 }
 
+bt_status_t bt_adapter_begin(bt_adapter_build_t *build)
+{
+    build->adapter = bt_calloc(1, sizeof(*build->adapter));
+    return (build->adapter != NULL)
+               ? BT_OK
+               : bt_adapter_fail(build, BT_ERR_NO_MEMORY, "out of memory");
+}
+
+bt_status_t bt_adapter_end(bt_adapter_build_t *build, bt_status_t status,
+                           bt_adapter_t **adapter_p)
+{
+    if (status == BT_OK) {
+        status = finish(build);
+    }
+    if (status != BT_OK) {
+        bt_adapter_free(build->adapter);
+        return status;
+    }
+    *adapter_p = build->adapter;
+    return BT_OK;
+}
+
 bt_status_t bt_adapter_open(const char *path, const bt_gguf_t *base, char *why,
                             size_t why_bytes, bt_adapter_t **adapter_p)
 {
@@ -331,26 +364,14 @@ static bt_status_t open_any(const char *path, const bt_hf_modules_t *model,
                                 .why = why,
                                 .why_bytes = why_bytes};
     struct stat st;
-    bool is_folder;
-    bt_status_t status;
+    const bool is_folder = (stat(path, &st) == 0) && S_ISDIR(st.st_mode);
+    bt_status_t status = bt_adapter_begin(&build);
 
-    build.adapter = bt_calloc(1, sizeof(*build.adapter));
-    if (build.adapter == NULL) {
-        snprintf(why, why_bytes, "out of memory");
-        return BT_ERR_NO_MEMORY;
-    }
-    is_folder = (stat(path, &st) == 0) && S_ISDIR(st.st_mode);
-    status = is_folder ? bt_adapter_read_peft(&build, path)
-                       : bt_adapter_read_gguf(&build, path);
     if (status == BT_OK) {
-        status = finish(&build);
+        status = is_folder ? bt_adapter_read_peft(&build, path)
+                           : bt_adapter_read_gguf(&build, path);
     }
-    if (status != BT_OK) {
-        bt_adapter_free(build.adapter);
-        return status;
-    }
-    *adapter_p = build.adapter;
-    return BT_OK;
+    return bt_adapter_end(&build, status, adapter_p);
 }
 
 bt_status_t bt_adapter_open_for(const char *path, const bt_hf_modules_t *model,

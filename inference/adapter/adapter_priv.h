@@ -39,6 +39,22 @@ BT_MUST_CHECK bt_status_t bt_adapter_add(bt_adapter_build_t *build,
                                          const bt_adapter_source_t *source,
                                          const bt_hf_module_part_t *part);
 
+/** Adds a module's matrices as one product, whatever the part names.
+ *  @retval as bt_adapter_add() */
+BT_MUST_CHECK bt_status_t bt_adapter_add_product(
+    bt_adapter_build_t *build, const bt_adapter_source_t *source,
+    const bt_hf_module_part_t *part, bt_adapter_product_t product);
+
+/** Begins an adapter without parts.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_adapter_begin(bt_adapter_build_t *build);
+/** Sorts and checks the parts, and sets the digest; or frees the adapter.
+ *  @param [in] status  not BT_OK: how reading has ended
+ *  @return @a status, or BT_ERR_BAD_FILE, BT_ERR_MISMATCH */
+BT_MUST_CHECK bt_status_t bt_adapter_end(bt_adapter_build_t *build,
+                                         bt_status_t status,
+                                         bt_adapter_t **adapter_p);
+
 /** Read the two kinds of files. */
 BT_MUST_CHECK bt_status_t bt_adapter_read_peft(bt_adapter_build_t *build,
                                                const char *path);

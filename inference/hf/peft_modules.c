@@ -24,6 +24,21 @@ static bt_status_t read_number(const bt_gguf_t *gguf,
     return ((status == BT_OK) && (*value_p > 0)) ? BT_OK : BT_ERR_BAD_FILE;
 }
 
+static bt_hf_ffn_t ffn_of(const bt_gguf_t *gguf, uint32_t ffn_dim)
+{
+    const bt_gguf_tensor_t *const up =
+        bt_gguf_tensor(gguf, "blk.0.ffn_up.weight");
+
+    if (up == NULL) {
+        return BT_HF_FFN_NONE;
+    }
+    if (bt_gguf_tensor(gguf, "blk.0.ffn_gate.weight") != NULL) {
+        return BT_HF_FFN_GATED;
+    }
+    return (up->dims[1] == 2 * (uint64_t)ffn_dim) ? BT_HF_FFN_FUSED
+                                                  : BT_HF_FFN_PLAIN;
+}
+
 bt_status_t bt_hf_modules_read(const bt_gguf_t *gguf, char *why,
                                size_t why_bytes, bt_hf_modules_t *modules_p)
 {
@@ -58,8 +73,17 @@ bt_status_t bt_hf_modules_read(const bt_gguf_t *gguf, char *why,
                  "layer, which adapters need");
         return BT_ERR_BAD_FILE;
     }
+    m.ffn = ffn_of(gguf, m.ffn_dim);
     *modules_p = m;
     return BT_OK;
+}
+
+bool bt_hf_modules_turn(const bt_hf_modules_t *modules)
+{
+    const bt_hf_family_t *const family =
+        bt_hf_family_of_arch(modules->arch, strlen(modules->arch), 0);
+
+    return (family != NULL) && family->turns;
 }
 
 /* Writes a part named by GGUF's tensor or product. */

@@ -19,10 +19,19 @@
 
 #define BT_HF_MODULE_PARTS 3u
 
+/** Matrices of a dense feed-forward network before the last one. */
+typedef enum bt_hf_ffn {
+    BT_HF_FFN_NONE,  /**< none: experts, or nothing */
+    BT_HF_FFN_PLAIN, /**< one */
+    BT_HF_FFN_GATED, /**< gate and up */
+    BT_HF_FFN_FUSED, /**< both in one matrix */
+} bt_hf_ffn_t;
+
 /** Sizes of a model that modules' rows depend on. */
 typedef struct bt_hf_modules {
     char arch[64]; /**< general.architecture */
     uint32_t n_layers, dim, n_heads, n_kv_heads, head_dim, ffn_dim;
+    bt_hf_ffn_t ffn; /**< form of the first layer */
 } bt_hf_modules_t;
 
 /** Product of a module, or of one part of a module that computes several. */
@@ -41,6 +50,10 @@ typedef struct bt_hf_module_part {
 BT_MUST_CHECK bt_status_t bt_hf_modules_read(const bt_gguf_t *gguf, char *why,
                                              size_t why_bytes,
                                              bt_hf_modules_t *modules_p);
+
+/** True when the halves of rotary pairs in query and key rows, as Hugging Face
+ *  has them, are interleaved in GGUF. */
+bool bt_hf_modules_turn(const bt_hf_modules_t *modules);
 
 /**
  * Finds what a module computes.
