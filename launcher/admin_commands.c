@@ -397,12 +397,16 @@ static bool may_load(const bt_supervisor_t *s,
         return false;
     }
     if ((s->plan->config->lora[0] != '\0') ||
-        (s->plan->config->lora_dir[0] != '\0')) {
+        (s->plan->config->lora_dir[0] != '\0') ||
+        (s->plan->config->lora_cache_host_bytes > 0)) {
         snprintf(error, ERROR_BYTES,
                  "%s is not loaded beside %s: adapters (%s) are those of one "
                  "model",
                  command->name, s->plan->models[0].name,
-                 (s->plan->config->lora[0] != '\0') ? "--lora" : "--lora-dir");
+                 (s->plan->config->lora[0] != '\0') ? "--lora"
+                 : (s->plan->config->lora_dir[0] != '\0')
+                     ? "--lora-dir"
+                     : "--lora-cache-host-memory");
         return false;
     }
     if (s->plan->n_models == BT_CONFIG_MAX_MODELS) {

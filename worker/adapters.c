@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "inference/adapter/adapter.h"
+#include "inference/adapter/adapter_tensors.h"
 #include "worker/start.h"
 #include "worker/worker_priv.h"
 
@@ -28,7 +29,13 @@ uint32_t bt_adapters_max_rank(const bt_config_t *config)
 
 bool bt_adapters_are_loaded_later(const bt_config_t *config)
 {
-    return (config->lora_dir != NULL) && (config->lora_dir[0] != '\0');
+    return ((config->lora_dir != NULL) && (config->lora_dir[0] != '\0')) ||
+           bt_adapters_are_sent(config);
+}
+
+bool bt_adapters_are_sent(const bt_config_t *config)
+{
+    return config->lora_cache_host_bytes > 0;
 }
 
 /* @return bytes as packed; 0: it cannot be read, which its load reports
@@ -198,6 +205,9 @@ struct bt_adapter_load {
     bt_hf_modules_t sizes;
     const char *folder;
     uint64_t left_bytes; /* of --lora-memory */
+    uint8_t *content; /* owned, order.bytes, of which the first `got` are here;
+                         NULL: it is at the path, or was not begun */
+    uint64_t got;
     /* Results. */
     bt_hash128_t digest;
     bt_lora_t *lora;
@@ -242,11 +252,8 @@ static void release(bt_worker_adapter_t *at, const bt_worker_link_t *router)
     }
 }
 
-/* Refuses an adapter that is too large, by its files' headers. */
-static bt_status_t check_memory(bt_adapter_load_t *load, const char *path)
+static bt_status_t check_bytes(bt_adapter_load_t *load, uint64_t bytes)
 {
-    const uint64_t bytes = packed_bytes(path, &load->sizes, NULL);
-
     if (bytes <= load->left_bytes) {
         return BT_OK;
     }
@@ -257,26 +264,55 @@ static bt_status_t check_memory(bt_adapter_load_t *load, const char *path)
     return BT_ERR_NO_MEMORY;
 }
 
+/* Reads the files, unless their headers say that they are too large. */
+static bt_status_t load_files(bt_adapter_load_t *load)
+{
+    char path[BT_WIRE_MAX_PATH];
+    bt_status_t status =
+        bt_config_resolve("--lora-dir", load->folder, load->order.path, path,
+                          sizeof(path), load->why, sizeof(load->why));
+
+    if (status == BT_OK) {
+        status = check_bytes(load, packed_bytes(path, &load->sizes, NULL));
+    }
+    return (status == BT_OK)
+               ? read_one(load->model, &load->sizes, path, load->why,
+                          sizeof(load->why), &load->digest, &load->lora)
+               : status;
+}
+
+static bt_status_t load_content(bt_adapter_load_t *load)
+{
+    bt_adapter_t *adapter = NULL;
+    bt_status_t status =
+        bt_adapter_unpack(load->content, load->order.bytes, &load->sizes,
+                          load->why, sizeof(load->why), &adapter);
+
+    if (status == BT_OK) {
+        load->digest = adapter->digest;
+        status = check_bytes(load, bt_lora_bytes_of(adapter));
+    }
+    if (status == BT_OK) {
+        status = bt_lora_load(load->model, adapter, load->why,
+                              sizeof(load->why), &load->lora);
+    }
+    bt_adapter_free(adapter);
+    return status;
+}
+
 static void *run_load(void *arg)
 {
     bt_adapter_load_t *const load = arg;
-    char path[BT_WIRE_MAX_PATH];
 
     load->status =
-        bt_config_resolve("--lora-dir", load->folder, load->order.path, path,
-                          sizeof(path), load->why, sizeof(load->why));
-    if (load->status == BT_OK) {
-        load->status = check_memory(load, path);
-    }
-    if (load->status == BT_OK) {
-        load->status = read_one(load->model, &load->sizes, path, load->why,
-                                sizeof(load->why), &load->digest, &load->lora);
-    }
+        (load->content != NULL) ? load_content(load) : load_files(load);
     if ((load->status == BT_OK) &&
         !bt_hash128_equal(load->digest, load->order.adapter)) {
         load->status = BT_ERR_MISMATCH;
-        snprintf(load->why, sizeof(load->why),
-                 "the files there are others than the router's");
+        snprintf(load->why, sizeof(load->why), "%s",
+                 (load->content != NULL)
+                     ? "its content is not what the router said"
+                     : "the files there are others than the router's");
     }
     atomic_store(&load->is_over, true);
     return NULL;
@@ -295,6 +331,7 @@ static void end_load(bt_worker_t *w, bt_adapter_load_t *load)
 {
     bt_list_remove(&load->link);
     bt_lora_free(w->model, load->lora);
+    bt_free(load->content);
     bt_free(load);
 }
 
@@ -332,6 +369,49 @@ static void take_load(bt_worker_t *w, bt_adapter_load_t *load)
     tell(w, load->from, load->order.adapter, load->status, load->why);
 }
 
+static void refuse_load(bt_worker_t *w, bt_adapter_load_t *load,
+                        bt_status_t status, const char *why)
+{
+    tell(w, load->from, load->order.adapter, status, why);
+    end_load(w, load);
+}
+
+static void begin_thread(bt_worker_t *w, bt_adapter_load_t *load)
+{
+    if (pthread_create(&load->thread, NULL, run_load, load) != 0) {
+        refuse_load(w, load, BT_ERR_NO_MEMORY, "no thread can be started");
+        return;
+    }
+    load->is_begun = true;
+}
+
+static void ask_for_part(bt_worker_t *w, const bt_adapter_load_t *load)
+{
+    bt_msg_t msg = {.type = BT_MSG_ADAPTER_WANT};
+
+    msg.u.adapter_want.adapter = load->order.adapter;
+    msg.u.adapter_want.offset = load->got;
+    bt_worker_send(w, load->from, &msg);
+}
+
+/* Makes room for the content, and asks for its first part. The content is about
+ * as large as what is made of it. */
+static void begin_content(bt_worker_t *w, bt_adapter_load_t *load)
+{
+    bt_status_t status = check_bytes(load, load->order.bytes);
+
+    if (status == BT_OK) {
+        load->content = bt_calloc(1, load->order.bytes);
+        status = (load->content != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+    }
+    if (status == BT_OK) {
+        ask_for_part(w, load);
+    } else {
+        refuse_load(w, load, status,
+                    (load->why[0] != '\0') ? load->why : "out of memory");
+    }
+}
+
 /* Begins the first order, unless its adapter has come meanwhile. */
 static void begin_load(bt_worker_t *w, bt_adapter_load_t *load)
 {
@@ -352,13 +432,37 @@ static void begin_load(bt_worker_t *w, bt_adapter_load_t *load)
     load->model = w->model;
     load->sizes = w->adapters.model;
     load->folder = w->config->lora_dir;
-    if (pthread_create(&load->thread, NULL, run_load, load) != 0) {
-        tell(w, load->from, load->order.adapter, BT_ERR_NO_MEMORY,
-             "no thread can be started");
-        end_load(w, load);
+    if (load->order.bytes > 0) {
+        begin_content(w, load);
+    } else {
+        begin_thread(w, load);
+    }
+}
+
+void bt_adapters_on_part(bt_worker_t *w, bt_worker_link_t *from,
+                         const bt_msg_adapter_part_t *part)
+{
+    bt_adapter_load_t *const load = first_load(w);
+
+    if ((load == NULL) || (load->from != from) || (load->content == NULL) ||
+        load->is_begun ||
+        !bt_hash128_equal(load->order.adapter, part->adapter) ||
+        (part->offset != load->got)) {
+        return; /* of an order that was taken back */
+    }
+    if ((part->data_bytes == 0) ||
+        (part->data_bytes > load->order.bytes - load->got)) {
+        refuse_load(w, load, BT_ERR_BAD_MESSAGE,
+                    "the router sent another part than was asked for");
         return;
     }
-    load->is_begun = true;
+    memcpy(load->content + load->got, part->data, part->data_bytes);
+    load->got += part->data_bytes;
+    if (load->got < load->order.bytes) {
+        ask_for_part(w, load);
+    } else {
+        begin_thread(w, load);
+    }
 }
 
 /* Takes a router's orders back: all, or those of one adapter. One that is being
@@ -404,6 +508,12 @@ void bt_adapters_on_order(bt_worker_t *w, bt_worker_link_t *from,
              "this worker loads no adapters (--lora-dir)");
         return;
     }
+    if ((order->bytes > 0) && !bt_adapters_are_sent(w->config)) {
+        tell(w, from, order->adapter, BT_ERR_UNSUPPORTED,
+             "this worker takes no adapters from routers "
+             "(--lora-cache-host-memory)");
+        return;
+    }
     load = bt_calloc(1, sizeof(*load));
     if (load == NULL) {
         tell(w, from, order->adapter, BT_ERR_NO_MEMORY, "out of memory");
@@ -423,9 +533,9 @@ void bt_adapters_step(bt_worker_t *w)
     }
     if (load == NULL) {
         (void)sweep(w); /* the next one in the next turn */
-    } else if (!load->is_begun) {
+    } else if (!load->is_begun && (load->content == NULL)) {
         begin_load(w, load);
-    } else if (atomic_load(&load->is_over)) {
+    } else if (load->is_begun && atomic_load(&load->is_over)) {
         (void)pthread_join(load->thread, NULL);
         take_load(w, load);
         end_load(w, load);

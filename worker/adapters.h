@@ -2,11 +2,12 @@
 /** @file adapters.h
  *
  * LoRA adapters of a worker: those of --lora, and those that routers have it
- * load from --lora-dir while it runs. A request names one by the digest of its
- * content, so that it gets what its router read, whatever the names and files
- * here are.
+ * load while it runs, from --lora-dir or of what they send. A request names one
+ * by the digest of its content, so that it gets what its router read, whatever
+ * the names and files here are.
  *
  *     order of a router ─▶ queue ─▶ a thread reads and packs ─▶ here ─▶ READY
+ *              content, WANT ⇄ PART ──▲                         │
  *                                                                │
  *     dropped by all routers, no job has it ──────────────▶ freed ◀┘
  *
@@ -58,6 +59,8 @@ typedef struct bt_worker_adapters {
 uint32_t bt_adapters_max_rank(const bt_config_t *config);
 /** True when routers may have adapters loaded. */
 bool bt_adapters_are_loaded_later(const bt_config_t *config);
+/** True when they may send the content, too. */
+bool bt_adapters_are_sent(const bt_config_t *config);
 /** Returns the most memory that adapters will take: those of --lora, by the
  *  headers of their files, with the largest while it is read; and --lora-memory
  *  where more are loaded later. 0: there are none, or they cannot be read. */
@@ -77,6 +80,9 @@ bt_worker_adapter_t *bt_adapters_find(const bt_worker_t *w,
 /** Carries out a router's order. */
 void bt_adapters_on_order(bt_worker_t *w, bt_worker_link_t *from,
                           const bt_msg_adapter_t *order);
+/** Takes a part of the content of the adapter that is being loaded. */
+void bt_adapters_on_part(bt_worker_t *w, bt_worker_link_t *from,
+                         const bt_msg_adapter_part_t *part);
 /** Takes an adapter that was read, and frees those that nobody has; call in
  *  each turn of the control loop. */
 void bt_adapters_step(bt_worker_t *w);

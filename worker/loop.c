@@ -334,6 +334,9 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     case BT_MSG_ADAPTER:
         bt_adapters_on_order(w, from, &msg.u.adapter);
         break;
+    case BT_MSG_ADAPTER_PART:
+        bt_adapters_on_part(w, from, &msg.u.adapter_part);
+        break;
     case BT_MSG_HELLO:
     case BT_MSG_TOKENS:
     case BT_MSG_PREFILLED:
@@ -348,6 +351,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     case BT_MSG_WEIGHTS_CHECKED:
     case BT_MSG_CACHE_IS_EMPTY:
     case BT_MSG_ADAPTER_READY:
+    case BT_MSG_ADAPTER_WANT:
         BT_LOG_WARN("router sent message type %d to a worker", (int)msg.type);
         break;
     }

@@ -147,6 +147,9 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if (bt_adapters_are_loaded_later(w->config)) {
         hello->flags |= BT_HELLO_ADAPTER_UPDATES;
     }
+    if (bt_adapters_are_sent(w->config)) {
+        hello->flags |= BT_HELLO_ADAPTER_CONTENT;
+    }
     hello->flags |= BT_HELLO_KV_LINKS | BT_HELLO_PROCESSORS;
     if (w->weights.are_replaceable) {
         hello->flags |= BT_HELLO_WEIGHTS;

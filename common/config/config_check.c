@@ -509,11 +509,15 @@ static bt_status_t check_adapters(const bt_config_store_t *store)
     const char *others;
     bt_config_adapter_t adapter, other;
 
-    if (((c->lora[0] != '\0') || (c->lora_dir[0] != '\0')) &&
+    if (((c->lora[0] != '\0') || (c->lora_dir[0] != '\0') ||
+         (c->lora_cache_host_bytes > 0)) &&
         (c->n_models > 1)) {
         return bt_config_complain(
             store, "%s: adapters are those of one model; %u are given",
-            (c->lora[0] != '\0') ? "--lora" : "--lora-dir", c->n_models);
+            (c->lora[0] != '\0')       ? "--lora"
+            : (c->lora_dir[0] != '\0') ? "--lora-dir"
+                                       : "--lora-cache-host-memory",
+            c->n_models);
     }
     while (bt_config_adapter_next(&rest, &adapter) == BT_OK) {
         others = rest;

@@ -94,6 +94,7 @@
 #define BT_WIRE_DRAFT_POSITIONS 16u
 #define BT_WIRE_MAX_ROWS        (1u << 18) /**< bytes in one ROWS message */
 #define BT_WIRE_MAX_GRAMMAR     (1u << 16) /**< bytes of a grammar's program */
+#define BT_WIRE_ADAPTER_PART    (1u << 20) /**< bytes of an adapter at a time */
 /** Most regions of one grant: one for each pair of ranks. */
 #define BT_WIRE_MAX_REGIONS (BT_WIRE_MAX_RANKS * BT_WIRE_MAX_RANKS)
 
@@ -122,6 +123,8 @@ typedef enum bt_msg_type {
     BT_MSG_CACHE_IS_EMPTY = 22,  /**< from those */
     BT_MSG_ADAPTER = 23,       /**< to workers with BT_HELLO_ADAPTER_UPDATES */
     BT_MSG_ADAPTER_READY = 24, /**< from those */
+    BT_MSG_ADAPTER_WANT = 25, /**< from workers with BT_HELLO_ADAPTER_CONTENT */
+    BT_MSG_ADAPTER_PART = 26, /**< to those */
 } bt_msg_type_t;
 
 typedef enum bt_role {
@@ -244,6 +247,9 @@ typedef struct bt_msg_hello {
 #define BT_HELLO_ADAPTERS 16384u
 /** Flag: loads LoRA adapters on demand (bt_msg_adapter_t). */
 #define BT_HELLO_ADAPTER_UPDATES 32768u
+/** Flag: takes the content of LoRA adapters from routers
+ *  (bt_msg_adapter_t.bytes). */
+#define BT_HELLO_ADAPTER_CONTENT 65536u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< prefill and token #1, then transfer KV */
@@ -607,6 +613,10 @@ typedef struct bt_msg_adapter {
     uint32_t loads;               /**< 1: load it, 0: drop it */
     char name[BT_WIRE_MAX_MODEL]; /**< name, for the log */
     char path[BT_WIRE_MAX_PATH];  /**< path of its file or folder */
+    /** Bytes of its content at the router, of which the worker asks by
+     *  ADAPTER_WANT, part after part (bt_adapter_pack()); only to workers with
+     *  BT_HELLO_ADAPTER_CONTENT. 0: it is at the path. */
+    uint64_t bytes;
 } bt_msg_adapter_t;
 
 /** Result of loading an adapter. */
@@ -615,6 +625,22 @@ typedef struct bt_msg_adapter_ready {
     int32_t status;              /**< bt_status_t; BT_OK: it is here */
     char text[BT_WIRE_MAX_TEXT]; /**< otherwise the reason */
 } bt_msg_adapter_ready_t;
+
+/** A worker asks for the content of an adapter that it was ordered to load. The
+ *  answer is one ADAPTER_PART; none comes when it was dropped meanwhile. */
+typedef struct bt_msg_adapter_want {
+    bt_hash128_t adapter;
+    uint64_t offset; /**< first byte, below bt_msg_adapter_t.bytes */
+} bt_msg_adapter_want_t;
+
+/** Content of an adapter from an offset on: all that is left, or
+ *  BT_WIRE_ADAPTER_PART. */
+typedef struct bt_msg_adapter_part {
+    bt_hash128_t adapter;
+    uint64_t offset;
+    const uint8_t *data;
+    uint32_t data_bytes;
+} bt_msg_adapter_part_t;
 
 /** Command of R to a worker: give back the memory of weights and KV pool when
  *  the requests that it has are over, or take it again. The answer is a new
@@ -672,6 +698,8 @@ typedef struct bt_msg {
         bt_msg_cache_is_empty_t cache_is_empty;
         bt_msg_adapter_t adapter;
         bt_msg_adapter_ready_t adapter_ready;
+        bt_msg_adapter_want_t adapter_want;
+        bt_msg_adapter_part_t adapter_part;
     } u;
 } bt_msg_t;
 

@@ -428,6 +428,22 @@ static const field_t adapter_fields[] = {
     U32(bt_msg_adapter_t, loads, 0, 1),
     SIZED(FIELD_NAME, bt_msg_adapter_t, name, BT_WIRE_MAX_MODEL),
     SIZED(FIELD_NAME, bt_msg_adapter_t, path, BT_WIRE_MAX_PATH),
+    /* later */
+    OF(FIELD_U64, bt_msg_adapter_t, bytes),
+};
+
+static const field_t adapter_want_fields[] = {
+    OF(FIELD_U64, bt_msg_adapter_want_t, adapter.lo),
+    OF(FIELD_U64, bt_msg_adapter_want_t, adapter.hi),
+    OF(FIELD_U64, bt_msg_adapter_want_t, offset),
+};
+
+static const field_t adapter_part_fields[] = {
+    OF(FIELD_U64, bt_msg_adapter_part_t, adapter.lo),
+    OF(FIELD_U64, bt_msg_adapter_part_t, adapter.hi),
+    OF(FIELD_U64, bt_msg_adapter_part_t, offset),
+    COUNTED(FIELD_BLOB, bt_msg_adapter_part_t, data, data_bytes, 0,
+            BT_WIRE_ADAPTER_PART),
 };
 
 static const field_t adapter_ready_fields[] = {
@@ -478,6 +494,8 @@ const field_list_t *bt_wire_fields(uint32_t type)
         [BT_MSG_CACHE_IS_EMPTY] = LIST(cache_is_empty_fields, 2),
         [BT_MSG_ADAPTER] = LIST(adapter_fields, 5),
         [BT_MSG_ADAPTER_READY] = LIST(adapter_ready_fields, 4),
+        [BT_MSG_ADAPTER_WANT] = LIST(adapter_want_fields, 3),
+        [BT_MSG_ADAPTER_PART] = LIST(adapter_part_fields, 4),
     };
 
     if ((type == 0) || (type >= BT_ARRAY_LEN(lists))) {

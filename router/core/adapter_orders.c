@@ -25,6 +25,7 @@ struct bt_core_adapter {
     bool is_offered;
     uint32_t n_requests;
     bt_list_t answers;
+    uint8_t *content; /* owned, order.bytes; NULL: it is at the path */
 };
 
 typedef bt_core_adapter_t adapter_t;
@@ -64,13 +65,22 @@ static void free_answers(adapter_t *at)
     }
 }
 
+/* @return false: the worker cannot get what the order is of */
+static bool takes(const bt_instance_t *worker, const adapter_t *at)
+{
+    const uint32_t flags =
+        BT_HELLO_ADAPTER_UPDATES |
+        ((at->content != NULL) ? BT_HELLO_ADAPTER_CONTENT : 0);
+
+    return (worker->hello.flags & flags) == flags;
+}
+
 static void order(const bt_core_t *core, bt_instance_t *worker,
                   const adapter_t *at, uint32_t loads)
 {
     bt_msg_t msg = {.type = BT_MSG_ADAPTER, .u.adapter = at->order};
 
-    if (((worker->hello.flags & BT_HELLO_ADAPTER_UPDATES) == 0) ||
-        bt_instance_is_asleep(worker)) {
+    if (!takes(worker, at) || bt_instance_is_asleep(worker)) {
         return;
     }
     msg.u.adapter.loads = loads;
@@ -92,22 +102,25 @@ static void settle(const bt_core_t *core, bt_instance_t *worker)
     bt_table_lacks_adapters(worker, lacks);
 }
 
-bt_status_t bt_core_adapter_load(bt_core_t *core, bt_hash128_t digest,
-                                 const char *name, const char *path)
+/* @return the adapter, a new one if there is none; NULL: no memory */
+static adapter_t *find_or_add(bt_core_t *core, bt_hash128_t digest)
 {
     adapter_t *at = find(core, digest);
 
     if (at == NULL) {
         at = bt_calloc(1, sizeof(*at));
         if (at == NULL) {
-            return BT_ERR_NO_MEMORY;
+            return NULL;
         }
         at->order.adapter = digest;
         bt_list_init(&at->answers);
         bt_list_push_back(&core->adapters, &at->link);
     }
-    snprintf(at->order.name, sizeof(at->order.name), "%s", name);
-    snprintf(at->order.path, sizeof(at->order.path), "%s", path);
+    return at;
+}
+
+static void order_all(const bt_core_t *core, adapter_t *at)
+{
     at->is_wanted = true;
     BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
         answer_t *const answer = answer_of(at, worker);
@@ -118,7 +131,58 @@ bt_status_t bt_core_adapter_load(bt_core_t *core, bt_hash128_t digest,
         free_answer(answer); /* a refusal of before is no answer to this */
         order(core, worker, at, 1);
     }
+}
+
+bt_status_t bt_core_adapter_load(bt_core_t *core, bt_hash128_t digest,
+                                 const char *name, const char *path)
+{
+    adapter_t *const at = find_or_add(core, digest);
+
+    if (at == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    snprintf(at->order.name, sizeof(at->order.name), "%s", name);
+    snprintf(at->order.path, sizeof(at->order.path), "%s", path);
+    order_all(core, at);
     return BT_OK;
+}
+
+bt_status_t bt_core_adapter_give(bt_core_t *core, bt_hash128_t digest,
+                                 const char *name, uint8_t *content,
+                                 size_t bytes)
+{
+    adapter_t *const at = find_or_add(core, digest);
+
+    if (at == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    snprintf(at->order.name, sizeof(at->order.name), "%s", name);
+    bt_free(at->content); /* equal */
+    at->content = content;
+    at->order.bytes = bytes;
+    order_all(core, at);
+    return BT_OK;
+}
+
+void bt_core_adapter_want(const bt_core_t *core, bt_instance_t *worker,
+                          const bt_msg_adapter_want_t *want)
+{
+    const adapter_t *const at = find(core, want->adapter);
+    bt_msg_t msg = {.type = BT_MSG_ADAPTER_PART};
+    bt_msg_adapter_part_t *const part = &msg.u.adapter_part;
+    uint64_t left;
+
+    if ((at == NULL) || (at->content == NULL) ||
+        (want->offset >= at->order.bytes)) {
+        return; /* dropped meanwhile: that order comes behind this */
+    }
+    left = at->order.bytes - want->offset;
+    part->adapter = want->adapter;
+    part->offset = want->offset;
+    part->data = at->content + want->offset;
+    part->data_bytes =
+        (left < BT_WIRE_ADAPTER_PART) ? (uint32_t)left : BT_WIRE_ADAPTER_PART;
+    core->ops.send(core->ops.send_ctx, worker, &msg);
 }
 
 bt_status_t bt_core_adapter_look(const bt_core_t *core, bt_hash128_t digest,
@@ -139,11 +203,13 @@ bt_status_t bt_core_adapter_look(const bt_core_t *core, bt_hash128_t digest,
         if (bt_instance_is_asleep(worker)) {
             continue;
         }
-        if ((worker->hello.flags & BT_HELLO_ADAPTER_UPDATES) == 0) {
+        if (!takes(worker, at)) {
             snprintf(why, why_bytes,
                      "worker %s loads no adapters: it was started without "
-                     "--lora-dir, or is of an older version",
-                     worker->hello.name);
+                     "%s, or is of an older version",
+                     worker->hello.name,
+                     (at->content != NULL) ? "--lora-cache-host-memory"
+                                           : "--lora-dir");
             return BT_ERR_UNSUPPORTED;
         }
         if ((answer != NULL) && (answer->status != BT_OK)) {
@@ -186,6 +252,7 @@ static void leave(bt_core_t *core, adapter_t *at)
         settle(core, worker);
     }
     free_answers(at);
+    bt_free(at->content);
     bt_free(at);
 }
 
@@ -201,6 +268,13 @@ void bt_core_adapter_drop(bt_core_t *core, bt_hash128_t digest)
         settle(core, worker);
     }
     leave(core, at);
+}
+
+bool bt_core_adapter_is_used(const bt_core_t *core, bt_hash128_t digest)
+{
+    const adapter_t *const at = find(core, digest);
+
+    return (at != NULL) && (at->n_requests > 0);
 }
 
 bt_core_adapter_t *bt_core_adapter_ref(const bt_core_t *core,
@@ -273,6 +347,7 @@ void bt_core_adapters_free(bt_core_t *core)
 
         bt_list_remove(&at->link);
         free_answers(at);
+        bt_free(at->content);
         bt_free(at);
     }
 }

@@ -441,6 +441,15 @@ BT_MUST_CHECK bt_status_t bt_core_adapter_load(bt_core_t *core,
                                                bt_hash128_t digest,
                                                const char *name,
                                                const char *path);
+/** Orders the workers to load an adapter, as bt_core_adapter_load() does, whose
+ *  content they get from here.
+ *  @param [in] content  owned from BT_OK on: bt_free() */
+BT_MUST_CHECK bt_status_t bt_core_adapter_give(bt_core_t *core,
+                                               bt_hash128_t digest,
+                                               const char *name,
+                                               uint8_t *content, size_t bytes);
+/** True while requests have the adapter. */
+bool bt_core_adapter_is_used(const bt_core_t *core, bt_hash128_t digest);
 /** Looks at what the workers have said of an adapter that they were ordered to
  *  load.
  *  @param [out] why  On failure the reason, for the user.

@@ -337,6 +337,9 @@ void bt_core_adapters_joined(const bt_core_t *core, bt_instance_t *worker);
 void bt_core_adapters_left(const bt_core_t *core, const bt_instance_t *worker);
 void bt_core_adapter_ready(bt_core_t *core, bt_instance_t *worker,
                            const bt_msg_adapter_ready_t *ready);
+/** Sends a worker the part of an adapter's content that it asks for. */
+void bt_core_adapter_want(const bt_core_t *core, bt_instance_t *worker,
+                          const bt_msg_adapter_want_t *want);
 void bt_core_adapters_free(bt_core_t *core);
 
 /* weights.c */

@@ -459,6 +459,9 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
         bt_core_adapter_ready(core, worker, &msg->u.adapter_ready);
         bt_gen_dispatch_waiting(core, now_us);
         return BT_OK;
+    case BT_MSG_ADAPTER_WANT:
+        bt_core_adapter_want(core, worker, &msg->u.adapter_want);
+        return BT_OK;
     case BT_MSG_DRAIN:
         BT_LOG_INFO("worker %s drains", worker->hello.name);
         bt_core_worker_drains(core, worker);
@@ -473,6 +476,7 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
     case BT_MSG_SLEEP:
     case BT_MSG_CACHE_RESET:
     case BT_MSG_ADAPTER:
+    case BT_MSG_ADAPTER_PART:
         break;
     }
     return BT_ERR_BAD_MESSAGE;

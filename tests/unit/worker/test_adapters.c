@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/link/link_priv.h"
 #include "inference/adapter/adapter.h"
+#include "inference/adapter/adapter_tensors.h"
 #include "tests/support/hf_folder.h"
 #include "tests/support/testsupport.h"
 #include "tests/support/tiny_model.h"
@@ -355,6 +356,124 @@ static void dropped_adapter_makes_room_for_the_next(void **state)
     bt_hf_folder_remove(dirs[1]);
 }
 
+/* Content of one matrix, 64 wide, of rank 2.
+ * @return owned: free() */
+static uint8_t *pack_content(const bench_t *b, bt_hash128_t *digest_p,
+                             size_t *bytes_p)
+{
+    char dir[128];
+    char why[256];
+    bt_adapter_t *adapter = NULL;
+    uint8_t *data;
+
+    snprintf(dir, sizeof(dir), "%s", write_adapter(2));
+    assert_int_equal(
+        bt_adapter_open(dir, b->s.gguf, why, sizeof(why), &adapter), BT_OK);
+    *digest_p = adapter->digest;
+    *bytes_p = bt_adapter_packed_bytes(adapter);
+    data = malloc(*bytes_p);
+    assert_non_null(data);
+    bt_adapter_pack(adapter, data);
+    bt_adapter_free(adapter);
+    bt_hf_folder_remove(dir);
+    return data;
+}
+
+static void order_content(bench_t *b, bt_hash128_t digest, uint64_t bytes)
+{
+    const bt_msg_adapter_t msg = {
+        .adapter = digest, .loads = 1, .name = "task", .bytes = bytes};
+
+    bt_adapters_on_order(&b->w, &b->routers[0], &msg);
+    bt_adapters_step(&b->w);
+}
+
+static void send_part(bench_t *b, uint32_t router, bt_hash128_t digest,
+                      const uint8_t *data, uint64_t offset, uint32_t n)
+{
+    const bt_msg_adapter_part_t part = {.adapter = digest,
+                                        .offset = offset,
+                                        .data = data + offset,
+                                        .data_bytes = n};
+
+    bt_adapters_on_part(&b->w, &b->routers[router], &part);
+}
+
+static void content_comes_in_parts_from_the_router_that_ordered(void **state)
+{
+    bench_t *const b = open_bench();
+    bt_hash128_t digest;
+    size_t bytes;
+    uint8_t *data;
+
+    (void)state;
+    open_for_orders(b);
+    data = pack_content(b, &digest, &bytes);
+    /* Not without its option. */
+    order_content(b, digest, bytes);
+    assert_true(bt_list_empty(&b->w.adapters.loads));
+    b->config.lora_cache_host_bytes = 1;
+    assert_true(bt_adapters_are_sent(&b->config));
+    order_content(b, digest, bytes);
+    send_part(b, 1, digest, data, 0, 100);               /* a stranger */
+    send_part(b, 0, (bt_hash128_t){1, 2}, data, 0, 100); /* another */
+    send_part(b, 0, digest, data, 8, 100);               /* not this one */
+    send_part(b, 0, digest, data, 0, 100);
+    send_part(b, 0, digest, data, 0, 100); /* again */
+    send_part(b, 0, digest, data, 100, (uint32_t)bytes - 100);
+    assert_int_equal(run(b), 1);
+    assert_string_equal(bt_adapters_find(&b->w, digest)->name, "task");
+    say(b, 0, 0, digest, "");
+    bt_adapters_step(&b->w);
+    assert_int_equal(b->w.adapters.n, 0);
+    close_bench(b);
+    free(data);
+}
+
+static void content_that_is_not_as_ordered_is_refused(void **state)
+{
+    bench_t *const b = open_bench();
+    bt_hash128_t digest;
+    size_t bytes;
+    uint8_t *data;
+
+    (void)state;
+    b->config.lora_cache_host_bytes = 1;
+    open_for_orders(b);
+    data = pack_content(b, &digest, &bytes);
+    bt_test_expect_log_lines(2);
+    /* More than there is room for; more than was ordered; nothing. */
+    order_content(b, digest, UINT64_MAX);
+    assert_true(bt_list_empty(&b->w.adapters.loads));
+    order_content(b, digest, bytes - 1);
+    send_part(b, 0, digest, data, 0, (uint32_t)bytes);
+    assert_true(bt_list_empty(&b->w.adapters.loads));
+    order_content(b, digest, bytes);
+    send_part(b, 0, digest, data, 0, 0);
+    assert_true(bt_list_empty(&b->w.adapters.loads));
+    /* Cut off, and changed. */
+    order_content(b, digest, bytes - 1);
+    send_part(b, 0, digest, data, 0, (uint32_t)bytes - 1);
+    assert_int_equal(run(b), 0);
+    data[bytes - 1] ^= 1;
+    order_content(b, digest, bytes);
+    send_part(b, 0, digest, data, 0, (uint32_t)bytes);
+    assert_int_equal(run(b), 0);
+    data[bytes - 1] ^= 1;
+    /* Taken back, and a router gone, between parts. */
+    order_content(b, digest, bytes);
+    send_part(b, 0, digest, data, 0, 100);
+    say(b, 0, 0, digest, "");
+    assert_true(bt_list_empty(&b->w.adapters.loads));
+    order_content(b, digest, bytes);
+    send_part(b, 0, digest, data, 0, 100);
+    bt_adapters_router_gone(&b->w, &b->routers[0]);
+    assert_true(bt_list_empty(&b->w.adapters.loads));
+    order_content(b, digest, bytes); /* left for the close */
+    close_bench(b);
+    free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +483,8 @@ int main(void)
         BT_TEST(memory_is_known_before_the_adapters_are_read),
         BT_TEST(order_that_is_taken_back_leaves_nothing),
         BT_TEST(dropped_adapter_makes_room_for_the_next),
+        BT_TEST(content_comes_in_parts_from_the_router_that_ordered),
+        BT_TEST(content_that_is_not_as_ordered_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

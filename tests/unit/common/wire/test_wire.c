@@ -90,12 +90,14 @@ static void field_of_a_wrong_type_is_refused(void **state)
 
                 /* a one-byte blob is a blob */
                 if ((status == BT_OK) && (others[k].bytes[0] == 0xc4)) {
-                    assert_true((msgs[i].type == BT_MSG_HELLO && at == 16) ||
-                                (msgs[i].type == BT_MSG_REQUEST && at == 29) ||
-                                (msgs[i].type == BT_MSG_GRANT && at == 5) ||
-                                (msgs[i].type == BT_MSG_PEER && at == 3) ||
-                                (msgs[i].type == BT_MSG_ROWS && at == 7) ||
-                                (msgs[i].type == BT_MSG_BEAM && at == 7));
+                    assert_true(
+                        (msgs[i].type == BT_MSG_HELLO && at == 16) ||
+                        (msgs[i].type == BT_MSG_REQUEST && at == 29) ||
+                        (msgs[i].type == BT_MSG_GRANT && at == 5) ||
+                        (msgs[i].type == BT_MSG_PEER && at == 3) ||
+                        (msgs[i].type == BT_MSG_ROWS && at == 7) ||
+                        (msgs[i].type == BT_MSG_ADAPTER_PART && at == 4) ||
+                        (msgs[i].type == BT_MSG_BEAM && at == 7));
                 } else {
                     assert_int_equal(status, BT_ERR_BAD_MESSAGE);
                 }
@@ -339,7 +341,7 @@ static void encoder_refuses_invalid_messages(void **state)
         .type = BT_MSG_TOKENS,
         .u.tokens = {.n = BT_WIRE_MAX_BATCH + 1, .tokens = wire_tokens}};
     cases[n] = (bt_msg_t){.type = BT_MSG_DRAIN};
-    cases[n++].type = (bt_msg_type_t)25;
+    cases[n++].type = (bt_msg_type_t)27;
     assert_int_equal(n, BT_ARRAY_LEN(cases));
     for (size_t i = 0; i < n; i++) {
         bt_strbuf_t buf;
@@ -580,7 +582,7 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
      * name of its own, of lists and others. */
     assert_int_equal(n_taken, 2 * (13 + 1) + (15 + 4 + 69 + 25 + 2 + 1 + 6) +
                                   9 + 4 + 6 + 1 + 2 + 2 + 1 + 3 + 1 + 3 + 6 +
-                                  2 + 4);
+                                  2 + 4 + 1 + 4);
 }
 
 static void wire_reports_failed_allocations(void **state)

@@ -270,11 +270,17 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
         (bt_msg_t){.type = BT_MSG_CACHE_RESET, .u.cache_reset = {UINT64_MAX}};
     out[n++] = (bt_msg_t){.type = BT_MSG_CACHE_IS_EMPTY,
                           .u.cache_is_empty = {UINT64_MAX, 2}};
-    out[n++] = (bt_msg_t){.type = BT_MSG_ADAPTER,
-                          .u.adapter = {{1, UINT64_MAX}, 1, "sql", "/l/sql"}};
+    out[n++] = (bt_msg_t){
+        .type = BT_MSG_ADAPTER,
+        .u.adapter = {{1, UINT64_MAX}, 1, "sql", "/l/sql", UINT64_MAX}};
     out[n++] =
         (bt_msg_t){.type = BT_MSG_ADAPTER_READY,
                    .u.adapter_ready = {{1, 2}, BT_ERR_MISMATCH, "another one"}};
+    out[n++] = (bt_msg_t){.type = BT_MSG_ADAPTER_WANT,
+                          .u.adapter_want = {{1, UINT64_MAX}, UINT64_MAX}};
+    out[n++] = (bt_msg_t){
+        .type = BT_MSG_ADAPTER_PART,
+        .u.adapter_part = {{1, 2}, UINT64_MAX, (const uint8_t *)"abc", 3}};
     return n;
 }
 
@@ -412,6 +418,13 @@ void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
         assert_int_equal(x.u.rows.data_bytes, y.u.rows.data_bytes);
         assert_memory_equal(x.u.rows.data, y.u.rows.data, x.u.rows.data_bytes);
         x.u.rows.data = y.u.rows.data;
+        break;
+    case BT_MSG_ADAPTER_PART:
+        assert_int_equal(x.u.adapter_part.data_bytes,
+                         y.u.adapter_part.data_bytes);
+        assert_memory_equal(x.u.adapter_part.data, y.u.adapter_part.data,
+                            x.u.adapter_part.data_bytes);
+        x.u.adapter_part.data = y.u.adapter_part.data;
         break;
     case BT_MSG_BEAM:
         assert_int_equal(x.u.beam.n_ids, y.u.beam.n_ids);

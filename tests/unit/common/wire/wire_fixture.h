@@ -11,7 +11,7 @@
 #include "tests/support/testsupport.h"
 
 #define WIRE_LIMIT     (32u << 20)
-#define WIRE_N_SAMPLES 24
+#define WIRE_N_SAMPLES 26
 
 extern const bt_token_t wire_tokens[2];
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adapters that workers load on order: who is told, and who gets requests that
  * have one. */
+#include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "tests/unit/router/core/core_fixture.h"
 
@@ -230,6 +231,64 @@ static void workers_that_join_later_read_the_newest_path(void **state)
     bt_core_destroy(w->core);
 }
 
+/* @return bytes of the last part that was sent; 0: none was */
+static uint32_t part_for(world_t *w, bt_instance_t *from, uint64_t offset,
+                         bt_msg_adapter_part_t *part_p)
+{
+    const uint32_t n_sent = w->n_sent;
+    bt_msg_t msg = {.type = BT_MSG_ADAPTER_WANT};
+
+    msg.u.adapter_want.adapter = sql;
+    msg.u.adapter_want.offset = offset;
+    assert_int_equal(bt_core_message(w->core, from, &msg, w->now), BT_OK);
+    if (w->n_sent == n_sent) {
+        return 0;
+    }
+    assert_int_equal(w->sent[n_sent].msg.type, BT_MSG_ADAPTER_PART);
+    *part_p = w->sent[n_sent].msg.u.adapter_part;
+    return part_p->data_bytes;
+}
+
+static void content_is_sent_to_workers_that_ask(void **state)
+{
+    const size_t bytes = BT_WIRE_ADAPTER_PART + 7;
+    world_t *w = &world;
+    bt_msg_adapter_part_t part;
+    bt_instance_t *p, *old;
+    uint8_t *content = bt_calloc(1, bytes);
+
+    (void)state;
+    assert_non_null(content);
+    content[bytes - 1] = 9;
+    start(w, 8);
+    p = join_flags(w, "prefill-0", BT_ROLE_PREFILL,
+                   FLAGS | BT_HELLO_ADAPTER_CONTENT);
+    assert_int_equal(part_for(w, p, 0, &part), 0); /* not yet */
+    assert_int_equal(
+        bt_core_adapter_give(w->core, sql, "task 7", content, bytes), BT_OK);
+    assert_int_equal(orders_to(w, p, 1), 1);
+    assert_int_equal(w->sent[w->n_sent - 1].msg.u.adapter.bytes, bytes);
+    assert_int_equal(part_for(w, p, 0, &part), BT_WIRE_ADAPTER_PART);
+    assert_int_equal(part.data[0], 0);
+    assert_int_equal(part_for(w, p, bytes - 7, &part), 7);
+    assert_int_equal(part.offset, bytes - 7);
+    assert_int_equal(part.data[6], 9);
+    assert_int_equal(part_for(w, p, bytes, &part), 0);
+    assert_int_equal(part_for(w, p, UINT64_MAX, &part), 0);
+    says(w, p, BT_OK, "");
+    assert_int_equal(look(w), BT_OK);
+    /* A worker that takes none is not ordered, and named. */
+    old = join_flags(w, "decode-0", BT_ROLE_DECODE, FLAGS);
+    assert_int_equal(orders_to(w, old, 1), 0);
+    assert_int_equal(look(w), BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, "without --lora-cache-host-memory"));
+    assert_false(bt_core_adapter_is_used(w->core, sql));
+    bt_core_adapter_unref(w->core, bt_core_adapter_ref(w->core, sql));
+    bt_core_adapter_drop(w->core, sql);
+    assert_int_equal(part_for(w, p, 0, &part), 0);
+    bt_core_destroy(w->core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +299,7 @@ int main(void)
         BT_TEST(adapter_is_dropped_when_its_last_request_ends),
         BT_TEST(dropped_adapter_that_a_worker_refuses_blocks_no_others),
         BT_TEST(workers_that_join_later_read_the_newest_path),
+        BT_TEST(content_is_sent_to_workers_that_ask),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
