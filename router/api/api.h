@@ -225,6 +225,16 @@ typedef struct bt_api_table {
     uint32_t n_extra_ids;
 } bt_api_table_t;
 
+/** LoRA adapter of a request by Triton's tensors. All zeros: none. */
+typedef struct bt_api_lora {
+    bool has_task;
+    bool is_blank;    /**< all that was sent are zeros */
+    uint64_t task_id; /**< lora_task_id */
+    /** lora_weights and lora_config (inference/adapter/adapter_tensors.h), in
+     *  one piece of memory. Owned; NULL: not sent. */
+    struct bt_adapter_tensors *tensors;
+} bt_api_lora_t;
+
 /** Parsed body; free with bt_api_request_fini(). Everything is owned. */
 typedef struct bt_api_request {
     bt_api_dialect_t dialect;
@@ -336,6 +346,7 @@ typedef struct bt_api_request {
     bt_api_beams_t beams;
     bt_api_grammar_t grammar;
     bt_api_table_t table;
+    bt_api_lora_t lora;
     char *cache_salt; /**< NULL: blocks are shared with all requests that have
                          no salt */
     bt_api_priority_t priority;

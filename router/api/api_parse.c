@@ -44,6 +44,7 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_api_grammar_fini(&request->grammar);
     bt_prompt_table_unref(request->table.rows);
     bt_free(request->table.extra_ids);
+    bt_free(request->lora.tensors);
     bt_free(request->logit_biases);
     memset(request, 0, sizeof(*request));
 }

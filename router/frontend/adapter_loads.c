@@ -10,6 +10,7 @@
 #include "common/repository/repository.h"
 #include "inference/adapter/adapter.h"
 #include "router/frontend/frontend.h"
+#include "router/frontend/lora_tasks.h"
 
 #define WHY_BYTES 512
 
@@ -46,7 +47,8 @@ static void read_adapter(bt_pool_job_t *job)
 
 /* ---- the event loop ---- */
 
-/* @return true when a name, or a load that is under way, has the content */
+/* @return true when a name, a task, or a load that is under way, has the
+ * content */
 static bool has_digest(const bt_served_t *served, bt_hash128_t digest)
 {
     const bt_adapter_load_t *const load = served->adapter_load;
@@ -60,12 +62,10 @@ static bool has_digest(const bt_served_t *served, bt_hash128_t digest)
             return true;
         }
     }
-    return false;
+    return bt_lora_tasks_have(served, digest);
 }
 
-/* Has the workers drop content that nobody offers or loads. Of content that
- * has another name the workers that come later read the path of that one. */
-static void drop_unused(bt_served_t *served, bt_hash128_t digest)
+void bt_adapter_drop_unused(bt_served_t *served, bt_hash128_t digest)
 {
     if (!has_digest(served, digest)) {
         bt_core_adapter_drop(served->core, digest);
@@ -100,7 +100,7 @@ static void finish(bt_served_t *served, const bt_api_error_t *error)
     if (load->done != NULL) {
         load->done(load->ctx, error);
     }
-    drop_unused(served, load->adapter.digest);
+    bt_adapter_drop_unused(served, load->adapter.digest);
     bt_free(load);
 }
 
@@ -155,7 +155,7 @@ static void offer(bt_served_t *served)
         before = bt_served_adapter_remove(served, load->adapter.name);
     }
     finish(served, &error);
-    drop_unused(served, before);
+    bt_adapter_drop_unused(served, before);
 }
 
 void bt_adapter_load_tick(bt_served_t *served, uint64_t now_us)
@@ -308,7 +308,7 @@ bt_status_t bt_adapter_unload(bt_served_t *served, const char *name)
     if ((at == NULL) || !at->is_loaded) {
         return BT_ERR_NOT_FOUND;
     }
-    drop_unused(served, bt_served_adapter_remove(served, name));
+    bt_adapter_drop_unused(served, bt_served_adapter_remove(served, name));
     BT_LOG_INFO("adapter %s was unloaded", name);
     return BT_OK;
 }

@@ -54,4 +54,8 @@ void bt_adapter_load_drop(bt_served_t *served);
 BT_MUST_CHECK bt_status_t bt_adapter_unload(bt_served_t *served,
                                             const char *name);
 
+/** Has the workers drop content that nobody offers or loads. Of content that
+ *  another name has the workers that come later read the path of that one. */
+void bt_adapter_drop_unused(bt_served_t *served, bt_hash128_t digest);
+
 #endif

@@ -14,6 +14,7 @@
 #include "common/base/process.h"
 #include "common/config/config.h"
 #include "router/frontend/adapter_loads.h"
+#include "router/frontend/lora_tasks.h"
 #include "router/frontend/watching.h"
 #include "router/frontend/weight_update.h"
 
@@ -228,6 +229,7 @@ void bt_frontend_close(bt_frontend_t *front)
     {
         bt_weight_update_drop(served);
         bt_adapter_load_drop(served);
+        bt_lora_tasks_drop(served);
         bt_core_record_rest(served->core);
     }
     bt_registry_fini(&front->models);
@@ -285,6 +287,7 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     {
         bt_weight_update_tick(served, now_us);
         bt_adapter_load_tick(served, now_us);
+        bt_lora_tasks_tick(served, now_us);
         bt_core_tick(served->core, now_us);
     }
     bt_router_pause_tick(front);

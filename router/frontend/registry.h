@@ -43,8 +43,9 @@
 #define BT_SERVED_WHY_BYTES 400
 
 typedef struct bt_frontend bt_frontend_t;
-typedef struct bt_weight_update bt_weight_update_t;   /**< weight_update.h */
-typedef struct bt_adapter_load bt_adapter_load_t;     /**< adapter_loads.h */
+typedef struct bt_weight_update bt_weight_update_t; /**< weight_update.h */
+typedef struct bt_adapter_load bt_adapter_load_t;
+typedef struct bt_lora_tasks bt_lora_tasks_t;         /**< adapter_loads.h */
 typedef struct bt_served_adapter bt_served_adapter_t; /**< served_adapters.h */
 
 /** Message sender, as bt_core_ops_t.send. */
@@ -83,6 +84,7 @@ typedef struct bt_served {
     bt_served_adapter_t *adapters;     /**< owned, n_adapters of them */
     uint32_t n_adapters;
     bt_adapter_load_t *adapter_load; /**< under way; NULL: none */
+    bt_lora_tasks_t *lora_tasks;     /**< lora_tasks.h; NULL: none */
     bool
         unloaded; /**< unloaded by an admin command: new requests are refused */
 } bt_served_t;

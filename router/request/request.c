@@ -50,6 +50,13 @@ static void set_model(bt_request_t *r, bt_served_t *served,
                           : NULL;
 }
 
+void bt_request_use_adapter(bt_request_t *r, bt_hash128_t digest)
+{
+    BT_ASSERT(r->kept_adapter == NULL);
+    r->adapter = digest;
+    r->kept_adapter = bt_core_adapter_ref(r->served->core, digest);
+}
+
 void bt_request_unref(bt_request_t *r)
 {
     BT_ASSERT(r->n_refs > 0);

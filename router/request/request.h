@@ -326,6 +326,9 @@ void bt_request_hold_slots(bt_request_t *request, uint32_t *n_slots_p,
 BT_MUST_CHECK bt_status_t bt_request_find_model(bt_request_t *request,
                                                 const char *name,
                                                 const char *version);
+/** Sets the adapter of a request whose model has none, and keeps it loaded for
+ *  as long as the request is. */
+void bt_request_use_adapter(bt_request_t *request, bt_hash128_t digest);
 /** Writes a request that is no exchange of its own into the access log;
  *  parameters as for bt_request_log(). */
 void bt_request_log_only(const bt_frontend_t *front, bt_access_t *access,

@@ -54,9 +54,9 @@
     OPT("exclude_input_in_output", BOOL, EXCLUDE_INPUT, 1),         \
     OPT("prompt_embedding_table", FP16, TABLE, -1, -1),             \
     OPT("prompt_vocab_size", INT32, TABLE_SIZE, 1),                 \
-    OPT("lora_task_id", UINT64, NOT_YET, 1),                        \
-    OPT("lora_weights", FP16, NOT_YET, -1, -1),                     \
-    OPT("lora_config", INT32, NOT_YET, -1, 3),                      \
+    OPT("lora_task_id", UINT64, LORA_TASK, 1),                      \
+    OPT("lora_weights", FP16, LORA_WEIGHTS, -1, -1),                \
+    OPT("lora_config", INT32, LORA_CONFIG, -1, 3),                  \
     OPT("early_stopping", BOOL, EARLY_STOPPING, 1),                 \
     ALSO("beam_search_diversity_rate", FP32, NOT_YET, 1),           \
     ALSO("num_return_sequences", INT32, N_SEQUENCES, 1),            \

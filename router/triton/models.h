@@ -65,7 +65,10 @@ typedef enum bt_model_field {
     BT_FIELD_TABLE,           /**< prompt_embedding_table */
     BT_FIELD_TABLE_SIZE,      /**< prompt_vocab_size */
     BT_FIELD_TABLE_EXTRA_IDS, /**< numbers of ids, for KV reuse alone */
-    BT_FIELD_NEUTRAL,         /**< any value; ignored without an encoder */
+    BT_FIELD_LORA_TASK,
+    BT_FIELD_LORA_WEIGHTS,
+    BT_FIELD_LORA_CONFIG,
+    BT_FIELD_NEUTRAL,    /**< any value; ignored without an encoder */
     BT_FIELD_DRAFT_IDS,  /**< expected ids of the answer; below 0: padding */
     BT_FIELD_MAX_DRAFTS, /**< most drafts of an iteration */
     /** Threshold for accepting drafts: only 1, and 0 for off. */

@@ -104,6 +104,9 @@ static bt_status_t check_row(bt_lower_t *l)
     bt_sampling_apply_triton(l->row->given, sampling);
     status = bt_lower_check_table(l);
     if (status == BT_OK) {
+        status = bt_lower_join_lora(l);
+    }
+    if (status == BT_OK) {
         status = bt_api_settle_guide(l->row, l->error);
     }
     if (status != BT_OK) {
@@ -129,6 +132,8 @@ static bt_status_t fill_row(bt_lower_t *l, size_t row, size_t n_rows)
 
     l->row = &l->out->rows[row];
     l->bias_words = l->bias_weights = (bt_slice_t){0};
+    l->lora_weights = l->lora_config = (bt_slice_t){0};
+    l->n_rows = n_rows;
     bt_api_request_init(BT_API_GENERATE, l->row);
     l->out->n_rows = row + 1; /* must be freed from here on */
     l->row->names = &names[l->spec->role];

@@ -27,6 +27,8 @@ typedef struct bt_lower {
     uint64_t n_ids;        /* length of a row of ids, if the client gives it */
     bool has_n_ids;
     bt_slice_t bias_words, bias_weights; /* used together */
+    bt_slice_t lora_weights, lora_config;
+    size_t n_rows; /* of the batch */
 } bt_lower_t;
 
 /** Fills the error with status 400 and "input 'NAME' …".
@@ -53,6 +55,19 @@ BT_MUST_CHECK bt_status_t bt_lower_take_extra_ids(bt_lower_t *l,
                                                   const bt_slice_t *s);
 /** Compares what a row has of them, once all is there. */
 BT_MUST_CHECK bt_status_t bt_lower_check_table(bt_lower_t *l);
+
+/* ---- tensors_to_requests_lora.c ---- */
+
+/** Reads lora_task_id. */
+BT_MUST_CHECK bt_status_t bt_lower_take_lora_task(bt_lower_t *l,
+                                                  const bt_slice_t *s);
+/** Note lora_weights and lora_config, for bt_lower_join_lora(). */
+BT_MUST_CHECK bt_status_t bt_lower_take_lora_weights(bt_lower_t *l,
+                                                     const bt_slice_t *s);
+BT_MUST_CHECK bt_status_t bt_lower_take_lora_config(bt_lower_t *l,
+                                                    const bt_slice_t *s);
+/** Copies both, and compares what a row has of the three, once all is there. */
+BT_MUST_CHECK bt_status_t bt_lower_join_lora(bt_lower_t *l);
 
 /* ---- tensors_to_requests_fields.c ---- */
 

@@ -62,6 +62,9 @@ MEANINGS = {
     "TABLE": "rows that stand for token ids from the vocabulary's size on, FP16, BF16 or FP32; refused in models that take text, "
              "unless all is 0",
     "TABLE_SIZE": "how many rows that table has; 0: there is none",
+    "LORA_TASK": "number of an adapter that was sent with it, or comes with this request ([LORA.md](LORA.md#triton))",
+    "LORA_WEIGHTS": "matrices of that adapter, FP16, BF16 or FP32; only with `lora_task_id` and `lora_config`",
+    "LORA_CONFIG": "module id, layer and rank of each row of `lora_weights`",
     "TABLE_EXTRA_IDS": "only prompts with an equal table and equal numbers here share KV; 0: none",
     "NEUTRAL": "taken, and without effect",
     "DRAFT_IDS": "expected token ids of the answer: they change its time and no token; below 0: the end",

@@ -282,14 +282,12 @@ static void unsupported_inputs_are_refused_unless_neutral(void **state)
 {
     static const char *const off[] = {
         T("decoder_text_input", "BYTES", "[1,1]", "[\"\"]"),
-        T("lora_weights", "FP32", "[1,0]", "[]")};
+        T("image_input", "FP32", "[1,0]", "[]")};
     static const struct {
         const char *input, *name;
     } on[] = {{T("decoder_text_input", "BYTES", "[1,1]", "[\"x\"]"),
                "decoder_text_input"},
-              {T("image_input", "FP32", "[1,1]", "[0.5]"), "image_input"},
-              {T("lora_task_id", "UINT64", "[1,1]", "[7]"), "lora_task_id"},
-              {T("lora_config", "INT32", "[1,3]", "[1,0,0]"), "lora_config"}};
+              {T("image_input", "FP32", "[1,1]", "[0.5]"), "image_input"}};
     char inputs[512];
     bt_tensor_requests_t l;
 

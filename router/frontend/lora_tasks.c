@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/frontend/lora_tasks.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "inference/adapter/adapter_tensors.h"
+#include "router/frontend/adapter_loads.h"
+#include "router/frontend/frontend.h"
+
+#define WHY_BYTES 512
+
+typedef enum task_state {
+    TASK_READING,
+    TASK_LOADING,
+    TASK_READY,
+} task_state_t;
+
+typedef struct task {
+    bt_list_t link; /* least recently used first */
+    bt_served_t *served;
+    uint64_t id;
+    char tenant[BT_TENANT_NAME_BYTES]; /* "": of those without a name */
+    task_state_t state;
+    bt_hash128_t hash; /* of the tensors */
+    bt_hash128_t digest;
+    uint64_t bytes; /* of the tensors, then of what the workers get */
+    uint64_t since_us;
+    uint64_t n_looks; /* bt_lora_tasks.n_looks when it was looked at last */
+    bt_list_t waiters;
+    /* Reading. */
+    bt_pool_job_t job;
+    bt_hf_modules_t model;
+    uint32_t max_rank;
+    bt_adapter_tensors_t *tensors; /* owned */
+    uint8_t *content;              /* owned, until the core has it */
+    size_t content_bytes;
+    bt_status_t status;
+    char why[WHY_BYTES];
+} task_t;
+
+struct bt_lora_tasks {
+    bt_list_t list;
+    uint64_t bytes;
+    uint64_t n_looks; /* ticks */
+};
+
+/* ---- the pool ---- */
+
+static void read_tensors(bt_pool_job_t *job)
+{
+    task_t *const task = BT_CONTAINER_OF(job, task_t, job);
+    bt_adapter_t *adapter = NULL;
+
+    task->status =
+        bt_adapter_open_tensors(task->tensors, &task->model, task->max_rank,
+                                task->why, sizeof(task->why), &adapter);
+    if (task->status != BT_OK) {
+        return;
+    }
+    task->digest = adapter->digest;
+    task->content_bytes = bt_adapter_packed_bytes(adapter);
+    task->content = bt_calloc(1, task->content_bytes);
+    if (task->content != NULL) {
+        bt_adapter_pack(adapter, task->content);
+    } else {
+        task->status = BT_ERR_NO_MEMORY;
+    }
+    bt_adapter_free(adapter);
+}
+
+/* ---- the cache ---- */
+
+static void name_of(const task_t *task, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "LoRA task %" PRIu64 "%s%s", task->id,
+             (task->tenant[0] != '\0') ? " of " : "", task->tenant);
+}
+
+bool bt_lora_tasks_have(const bt_served_t *served, bt_hash128_t digest)
+{
+    if (served->lora_tasks == NULL) {
+        return false;
+    }
+    BT_LIST_FOR_EACH_ENTRY(const task_t, task, &served->lora_tasks->list,
+                           link) {
+        if ((task->state != TASK_READING) &&
+            bt_hash128_equal(task->digest, digest)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static task_t *find(const bt_served_t *served, const char *tenant, uint64_t id)
+{
+    BT_LIST_FOR_EACH_ENTRY(task_t, task, &served->lora_tasks->list, link) {
+        if ((task->id == id) && (strcmp(task->tenant, tenant) == 0)) {
+            return task;
+        }
+    }
+    return NULL;
+}
+
+/* Removes a task; its adapter goes with the last request that has it. */
+static void forget(task_t *task)
+{
+    bt_served_t *const served = task->served;
+    const bt_hash128_t digest = task->digest;
+    const bool is_ordered = task->state != TASK_READING;
+
+    bt_list_remove(&task->link);
+    served->lora_tasks->bytes -= task->bytes;
+    bt_free(task->tensors);
+    bt_free(task->content);
+    bt_free(task);
+    if (is_ordered) {
+        bt_adapter_drop_unused(served, digest);
+    }
+}
+
+/* @return false: all of them are in use */
+static bool evict_oldest(bt_served_t *served)
+{
+    BT_LIST_FOR_EACH_ENTRY(task_t, task, &served->lora_tasks->list, link) {
+        if ((task->state == TASK_READY) &&
+            !bt_core_adapter_is_used(served->core, task->digest)) {
+            char name[BT_WIRE_MAX_MODEL];
+
+            name_of(task, name, sizeof(name));
+            BT_LOG_INFO("%s is evicted", name);
+            forget(task);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Evicts tasks until @a bytes more fit. @return false: they do not */
+static bool evict_for(bt_served_t *served, uint64_t bytes)
+{
+    const uint64_t limit = served->front->config->lora_cache_host_bytes;
+
+    while ((bytes > limit) || (served->lora_tasks->bytes > limit - bytes)) {
+        if ((bytes > limit) || !evict_oldest(served)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bt_status_t refuse_size(const bt_served_t *served, uint64_t bytes,
+                               bt_api_error_t *error)
+{
+    const uint64_t limit = served->front->config->lora_cache_host_bytes;
+
+    if (bytes > limit) {
+        bt_api_error_set(error, 400, "lora_weights",
+                         "the LoRA adapter takes %" PRIu64 " bytes, and the "
+                         "cache has %" PRIu64 " (--lora-cache-host-memory)",
+                         bytes, limit);
+        return BT_ERR_TOO_LARGE;
+    }
+    bt_api_error_set(error, 503, "lora_weights",
+                     "Cache is full. There are no done tasks to evict");
+    return BT_ERR_NO_MEMORY;
+}
+
+/* ---- ends ---- */
+
+/* Tells those who wait. @param error  NULL: the adapter is there */
+static void tell(task_t *task, const bt_api_error_t *error)
+{
+    while (!bt_list_empty(&task->waiters)) {
+        bt_lora_waiter_t *const waiter =
+            BT_CONTAINER_OF(task->waiters.next, bt_lora_waiter_t, link);
+
+        bt_list_remove(&waiter->link);
+        waiter->done(waiter, task->digest, error);
+    }
+}
+
+static void fail(task_t *task, const bt_api_error_t *error)
+{
+    char name[BT_WIRE_MAX_MODEL];
+
+    name_of(task, name, sizeof(name));
+    BT_LOG_WARN("%s: %s", name, error->message);
+    tell(task, error);
+    forget(task);
+}
+
+static void read_done(bt_pool_job_t *job)
+{
+    task_t *const task = BT_CONTAINER_OF(job, task_t, job);
+    bt_served_t *const served = task->served;
+    char name[BT_WIRE_MAX_MODEL];
+    bt_api_error_t error = {0};
+
+    bt_free(task->tensors);
+    task->tensors = NULL;
+    if (!job->ran) {
+        task->status = BT_ERR_NO_MEMORY;
+    }
+    if (task->status != BT_OK) {
+        bt_api_error_set(&error, (task->status == BT_ERR_NO_MEMORY) ? 503 : 400,
+                         "lora_weights", "%.400s",
+                         (task->why[0] != '\0') ? task->why : "out of memory");
+        fail(task, &error);
+        return;
+    }
+    served->lora_tasks->bytes -= task->bytes;
+    task->bytes = 0;
+    if (!evict_for(served, task->content_bytes)) {
+        (void)refuse_size(served, task->content_bytes, &error);
+        fail(task, &error);
+        return;
+    }
+    task->bytes = task->content_bytes;
+    served->lora_tasks->bytes += task->bytes;
+    name_of(task, name, sizeof(name));
+    if (bt_core_adapter_give(served->core, task->digest, name, task->content,
+                             task->content_bytes) != BT_OK) {
+        (void)bt_api_error_no_memory(&error);
+        fail(task, &error);
+        return;
+    }
+    task->content = NULL; /* the core's */
+    task->state = TASK_LOADING;
+    task->since_us = bt_now_us();
+}
+
+/* ---- beginnings ---- */
+
+static bt_status_t begin(bt_served_t *served, const char *tenant,
+                         bt_api_lora_t *lora, task_t **task_p,
+                         bt_api_error_t *error)
+{
+    const uint64_t bytes = lora->tensors->weights_bytes;
+    task_t *task;
+    char why[WHY_BYTES] = "";
+
+    if (!evict_for(served, bytes)) {
+        return refuse_size(served, bytes, error);
+    }
+    task = bt_calloc(1, sizeof(*task));
+    if (task == NULL) {
+        return bt_api_error_no_memory(error);
+    }
+    if (bt_hf_modules_read(served->gguf, why, sizeof(why), &task->model) !=
+        BT_OK) {
+        bt_api_error_set(error, 400, "lora_weights", "%.400s", why);
+        bt_free(task);
+        return BT_ERR_UNSUPPORTED;
+    }
+    task->served = served;
+    task->id = lora->task_id;
+    snprintf(task->tenant, sizeof(task->tenant), "%s", tenant);
+    task->hash = lora->tensors->hash;
+    task->bytes = bytes;
+    task->max_rank = served->front->config->max_lora_rank;
+    bt_list_init(&task->waiters);
+    task->tensors = lora->tensors;
+    lora->tensors = NULL;
+    task->job.run = read_tensors;
+    task->job.done = read_done;
+    bt_list_push_back(&served->lora_tasks->list, &task->link);
+    served->lora_tasks->bytes += bytes;
+    bt_pool_post(served->front->pool, &task->job, BT_POOL_FILES);
+    *task_p = task;
+    return BT_OK;
+}
+
+/* @return BT_ERR_NOT_FOUND: the task was evicted, since its tensors are others
+ */
+static bt_status_t check_same(task_t *task, const bt_api_lora_t *lora,
+                              bt_api_error_t *error)
+{
+    if ((lora->tensors == NULL) ||
+        bt_hash128_equal(lora->tensors->hash, task->hash)) {
+        return BT_OK;
+    }
+    if ((task->state == TASK_READY) &&
+        !bt_core_adapter_is_used(task->served->core, task->digest)) {
+        forget(task);
+        return BT_ERR_NOT_FOUND;
+    }
+    bt_api_error_set(error, 409, "lora_weights",
+                     "LoRA task %" PRIu64 " is in use with other weights: send "
+                     "these with another lora_task_id",
+                     task->id);
+    return BT_ERR_EXISTS;
+}
+
+static bt_status_t open_cache(bt_served_t *served, bt_api_error_t *error)
+{
+    if (served->front->config->lora_cache_host_bytes == 0) {
+        bt_api_error_set(error, 400, "lora_task_id",
+                         "input 'lora_task_id' is not taken: this server was "
+                         "started without --lora-cache-host-memory");
+        return BT_ERR_UNSUPPORTED;
+    }
+    if (served->lora_tasks == NULL) {
+        served->lora_tasks = bt_calloc(1, sizeof(*served->lora_tasks));
+        if (served->lora_tasks == NULL) {
+            return bt_api_error_no_memory(error);
+        }
+        bt_list_init(&served->lora_tasks->list);
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_lora_task_find(bt_served_t *served, const bt_tenant_t *tenant,
+                              bt_api_lora_t *lora, bt_lora_waiter_t *waiter,
+                              bt_hash128_t *digest_p, bt_api_error_t *error_p)
+{
+    const char *const owner = tenant->is_named ? tenant->name : "";
+    task_t *task;
+    bt_status_t status = open_cache(served, error_p);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    task = find(served, owner, lora->task_id);
+    status =
+        (task != NULL) ? check_same(task, lora, error_p) : BT_ERR_NOT_FOUND;
+    if ((status == BT_ERR_NOT_FOUND) && (lora->tensors == NULL)) {
+        bt_api_error_set(error_p, 400, "lora_task_id",
+                         "LoRA task %" PRIu64 " not found in cache. Please "
+                         "send LoRA weights with request",
+                         lora->task_id);
+        return BT_ERR_NOT_FOUND;
+    }
+    if (status == BT_ERR_NOT_FOUND) {
+        status = begin(served, owner, lora, &task, error_p);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_list_remove(&task->link);
+    bt_list_push_back(&served->lora_tasks->list, &task->link);
+    if (task->state != TASK_READY) {
+        bt_list_push_back(&task->waiters, &waiter->link);
+        return BT_ERR_BUSY;
+    }
+    *digest_p = task->digest;
+    return BT_OK;
+}
+
+/* ---- what is due ---- */
+
+static void look(task_t *task, uint64_t now_us)
+{
+    bt_served_t *const served = task->served;
+    char why[WHY_BYTES] = "";
+    bt_api_error_t error = {0};
+    bt_status_t status =
+        bt_core_adapter_look(served->core, task->digest, why, sizeof(why));
+
+    if (status == BT_OK) {
+        bt_core_adapter_offer(served->core, task->digest);
+        task->state = TASK_READY;
+        tell(task, NULL);
+        return;
+    }
+    if ((status == BT_ERR_BUSY) &&
+        (now_us < task->since_us + BT_ADAPTER_LOAD_US)) {
+        return;
+    }
+    if ((status == BT_ERR_NO_MEMORY) && evict_oldest(served)) {
+        char name[BT_WIRE_MAX_MODEL];
+
+        name_of(task, name, sizeof(name));
+        status = bt_core_adapter_load(served->core, task->digest, name, "");
+        if (status == BT_OK) {
+            return;
+        }
+    }
+    if (status == BT_ERR_BUSY) {
+        snprintf(why, sizeof(why), "not all workers have loaded it in time");
+    }
+    bt_api_error_set(
+        &error,
+        (status == BT_ERR_BUSY)                                          ? 504
+        : ((status == BT_ERR_PEER_LOST) || (status == BT_ERR_NO_MEMORY)) ? 503
+                                                                         : 400,
+        "lora_weights", "%.400s", why);
+    fail(task, &error);
+}
+
+void bt_lora_tasks_tick(bt_served_t *served, uint64_t now_us)
+{
+    bt_lora_tasks_t *const tasks = served->lora_tasks;
+    bt_list_t *at;
+
+    if (tasks == NULL) {
+        return;
+    }
+    tasks->n_looks++;
+    at = tasks->list.next;
+    while (at != &tasks->list) {
+        task_t *const task = BT_CONTAINER_OF(at, task_t, link);
+
+        at = at->next;
+        if ((task->state == TASK_LOADING) &&
+            (task->n_looks != tasks->n_looks)) {
+            task->n_looks = tasks->n_looks;
+            look(task, now_us);
+            at = tasks->list.next; /* it may have forgotten any */
+        }
+    }
+}
+
+void bt_lora_tasks_drop(bt_served_t *served)
+{
+    bt_api_error_t error = {0};
+
+    if (served->lora_tasks == NULL) {
+        return;
+    }
+    bt_api_error_set(&error, 503, NULL, "the server stops");
+    while (!bt_list_empty(&served->lora_tasks->list)) {
+        task_t *const task =
+            BT_CONTAINER_OF(served->lora_tasks->list.next, task_t, link);
+
+        tell(task, &error);
+        bt_list_remove(&task->link);
+        bt_free(task->tensors);
+        bt_free(task->content);
+        bt_free(task);
+    }
+    bt_free(served->lora_tasks);
+    served->lora_tasks = NULL;
+}
