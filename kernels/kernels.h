@@ -34,6 +34,7 @@
 #include "common/base/status.h"
 #include "kernels/copier.h"
 #include "kernels/draw.h"
+#include "kernels/lora_pack.h"
 #include "kernels/returns.h"
 #include "kernels/workload.h"
 
@@ -328,13 +329,10 @@ BT_MUST_CHECK bt_status_t bt_kernels_check_attention(
     const bt_kernels_caps_t *caps, const bt_attention_t *attention, char *why,
     size_t why_bytes);
 
-/** Values to a multiple of which the rows of bt_lora_rows_t's matrices are
- *  padded with zeros. */
-#define BT_LORA_LANES 16u
-
 /** Low-rank matrices of one adapter (LoRA), and the rows that they apply to.
- *  Both matrices are transposed, aligned to 64 bytes, and their rows are padded
- *  to BT_LORA_LANES. */
+ *  Both matrices are transposed, aligned to 64 bytes, and padded with zeros:
+ *  A to (bt_lora_rows_in(n_in), bt_lora_rank_lanes(rank)), B to (rank,
+ *  bt_lora_lanes(n_out)). */
 typedef struct bt_lora_rows {
     const void *a;   /**< back end (n_in, rank) */
     const void *b;   /**< back end (rank, n_out) */
@@ -547,10 +545,12 @@ typedef struct bt_kernels_ops {
                        const uint32_t *ids, float *out);
     /** Adds the low-rank products of adapters to the rows of its groups, and
      *  leaves other rows as they are:
-     *      a[j] = sum of x[r][k] A[j][k], k ascending
+     *      s[i] = sum of x[r][k] A[j][k] over k with k % 4 = i, ascending
+     *      a[j] = (s[0] + s[2]) + (s[1] + s[3])
      *      b[o] = sum of a[j] B[o][j], j ascending
      *      y[r][at + o] = fmaf(scale, b[o], y[r][at + o])
-     *  with one accumulator for each sum, from 0 on, by fmaf. A row's result
+     *  with one accumulator for each s and b, from 0 on, by fmaf; where n_in is
+     *  no multiple of 4, x and A are 0 up to the next. A row's result
      *  depends on neither the other rows nor their groups. NULL: not in this
      *  back end. Source: Hu et al., "LoRA: Low-Rank Adaptation of Large
      *  Language Models". */

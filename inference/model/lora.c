@@ -20,11 +20,6 @@ struct bt_lora {
     size_t bytes;
 };
 
-static size_t lanes_of(uint32_t n)
-{
-    return ((size_t)n + BT_LORA_LANES - 1) / BT_LORA_LANES * BT_LORA_LANES;
-}
-
 /* ---- products of the decoder ---- */
 
 typedef struct outputs {
@@ -94,15 +89,15 @@ static bt_status_t check_part(const bt_model_t *model,
     return BT_OK;
 }
 
-/* Copies a matrix (n_rows, n_columns), transposed: (n_columns, lanes of
- * n_rows). */
+/* Copies a matrix (n_rows, n_columns), transposed: (packed_rows, lanes). */
 static bt_status_t transpose(bt_model_t *model, bt_lora_t *lora,
                              const void *matrix, size_t elem, uint32_t n_rows,
-                             uint32_t n_columns, void **packed_p)
+                             uint32_t n_columns, size_t packed_rows,
+                             size_t lanes, void **packed_p)
 {
     const uint8_t *const from = matrix;
-    const size_t row_bytes = lanes_of(n_rows) * elem;
-    const size_t bytes = n_columns * row_bytes;
+    const size_t row_bytes = lanes * elem;
+    const size_t bytes = packed_rows * row_bytes;
     void *ptr = NULL;
     uint8_t *to;
 
@@ -134,11 +129,13 @@ static bt_status_t load_part(bt_model_t *model, bt_lora_t *lora,
     m->type = (bt_ktype_t)part->type;
     m->rank = part->rank;
     m->scale = part->scale;
-    status =
-        transpose(model, lora, part->a, elem, part->rank, part->n_in, &m->a);
-    return (status == BT_OK) ? transpose(model, lora, part->b, elem,
-                                         part->n_out, part->rank, &m->b)
-                             : status;
+    status = transpose(model, lora, part->a, elem, part->rank, part->n_in,
+                       bt_lora_rows_in(part->n_in),
+                       bt_lora_rank_lanes(part->rank), &m->a);
+    return (status == BT_OK)
+               ? transpose(model, lora, part->b, elem, part->n_out, part->rank,
+                           part->rank, bt_lora_lanes(part->n_out), &m->b)
+               : status;
 }
 
 bt_status_t bt_lora_load(bt_model_t *model, const bt_adapter_t *adapter,
@@ -204,8 +201,9 @@ uint64_t bt_lora_bytes_of(const bt_adapter_t *adapter)
         const bt_adapter_part_t *const p = &adapter->parts[i];
         const uint64_t elem = (p->type == BT_ADAPTER_F32) ? 4 : 2;
 
-        bytes += elem * ((uint64_t)p->n_in * lanes_of(p->rank) +
-                         (uint64_t)p->rank * lanes_of(p->n_out));
+        bytes +=
+            elem * (bt_lora_rows_in(p->n_in) * bt_lora_rank_lanes(p->rank) +
+                    (uint64_t)p->rank * bt_lora_lanes(p->n_out));
     }
     return bytes;
 }
@@ -250,7 +248,7 @@ void bt_lora_pass_load(bt_loader_t *ld, bt_decoder_t *d)
         bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
         return;
     }
-    pass->max_rank = (uint32_t)lanes_of(c->max_lora_rank);
+    pass->max_rank = (uint32_t)bt_lora_lanes(c->max_lora_rank);
     bt_loader_buffer(ld, rows, pass->max_rank, &pass->down);
     ld->host_bytes += rows * (2 * sizeof(*pass->spans) + sizeof(*pass->groups));
     if (ld->dry) {

@@ -29,6 +29,18 @@ static inline vec_t vec_load_bf16(const void *at)
         _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_load_si128(at)), 16));
 }
 
+/** Returns a value in all 8 lanes. */
+static inline vec_t vec_each8(const float *at)
+{
+    return _mm256_broadcast_ss(at);
+}
+
+/** Stores 8 values. */
+static inline void vec_store_sum8(float *at, vec_t v)
+{
+    _mm256_storeu_ps(at, v);
+}
+
 /** Loads 8 signed bytes as floats. @a at is aligned to the bytes read. */
 static inline vec_t vec_load_i8(const void *at)
 {

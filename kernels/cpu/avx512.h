@@ -29,6 +29,19 @@ static inline vec_t vec_load_bf16(const void *at)
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256(at)), 16));
 }
 
+/** Returns two values, each in 8 lanes. */
+static inline vec_t vec_each8(const float *at)
+{
+    return _mm512_insertf32x8(_mm512_set1_ps(at[0]), _mm256_set1_ps(at[1]), 1);
+}
+
+/** Stores the sums of lanes i and 8 + i: 8 values. */
+static inline void vec_store_sum8(float *at, vec_t v)
+{
+    _mm256_storeu_ps(at, _mm256_add_ps(_mm512_castps512_ps256(v),
+                                       _mm512_extractf32x8_ps(v, 1)));
+}
+
 /** Loads 16 signed bytes as floats. @a at is aligned to the bytes read. */
 static inline vec_t vec_load_i8(const void *at)
 {

@@ -439,18 +439,21 @@ static inline void body_lora_down(const bt_lora_tile_t *tile)
 {
     const bt_lora_rows_t *const group = tile->group;
     const bt_lora_step_t *const step = tile->step;
-    const size_t lanes = bt_lora_lanes(group->rank);
+    const size_t lanes = bt_lora_rank_lanes(group->rank);
 
     for (size_t r = 0; r < tile->n_rows; r++) {
         for (size_t j = 0; j < group->rank; j++) {
-            float sum = 0.0f;
+            float s[BT_LORA_SUMS] = {0};
 
-            for (size_t k = 0; k < step->n_in; k++) {
-                sum =
-                    fmaf(tile->x[r * step->n_in + k],
-                         lora_value(group->type, group->a, k * lanes + j), sum);
+            for (size_t k = 0; k < bt_lora_rows_in(step->n_in); k++) {
+                const float x =
+                    (k < step->n_in) ? tile->x[r * step->n_in + k] : 0.0f;
+                float *const sum = &s[k % BT_LORA_SUMS];
+
+                *sum = fmaf(x, lora_value(group->type, group->a, k * lanes + j),
+                            *sum);
             }
-            tile->down[r * step->max_rank + j] = sum;
+            tile->down[r * step->max_rank + j] = (s[0] + s[2]) + (s[1] + s[3]);
         }
     }
 }

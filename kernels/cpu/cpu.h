@@ -114,12 +114,6 @@ typedef struct bt_lora_tile {
                               multiple of BT_LORA_LANES */
 } bt_lora_tile_t;
 
-/** Returns the number of values in a row of a matrix with n columns. */
-static inline size_t bt_lora_lanes(uint32_t n)
-{
-    return ((size_t)n + BT_LORA_LANES - 1) / BT_LORA_LANES * BT_LORA_LANES;
-}
-
 /** Element format of the keys and values of a bt_attn_tile_t. */
 typedef enum bt_attn_elem {
     BT_ATTN_LOADED, /**< output of isa->load_keys and load_values */

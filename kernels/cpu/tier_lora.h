@@ -14,6 +14,10 @@
 /** Registers of outputs computed together; BT_LORA_LANES is a multiple of
  *  their lanes. */
 #define LORA_REGS (BT_LORA_LANES / VEC)
+/** Registers of four rows of A, where a row has 8 values. */
+#define LORA_NARROW (BT_LORA_SUMS * 8 / VEC)
+/** Rows of x whose four accumulators are in registers together. */
+#define LORA_DOWN_ROWS (VEC / 4)
 
 /* Loads VEC values of a matrix, from value i on. */
 SPECIALIZE vec_t lora_load(bt_ktype_t type, const void *matrix, size_t i)
@@ -85,28 +89,114 @@ static uint32_t lora_together(const bt_lora_tile_t *tile, uint32_t r)
     return (tile->n_rows - r >= BT_LORA_TILE) ? BT_LORA_TILE : 1;
 }
 
+/* Adds to sums (n_rows, BT_LORA_SUMS, or for narrow rows LORA_NARROW): four
+ * inputs of each row times four rows of A, VEC of their values from `at` on, or
+ * the whole rows of 8 values. */
+SPECIALIZE void lora_down_step(bt_ktype_t type, const void *a, size_t lanes,
+                               size_t at, bool narrow, const float *x,
+                               size_t row_floats, uint32_t n_rows,
+                               vec_t sums[LORA_DOWN_ROWS][BT_LORA_SUMS])
+{
+    const uint32_t n = narrow ? LORA_NARROW : BT_LORA_SUMS;
+    vec_t m[BT_LORA_SUMS];
+
+    for (uint32_t i = 0; i < n; i++) {
+        m[i] = lora_load(type, a, narrow ? at + i * VEC : at + i * lanes);
+    }
+    for (uint32_t r = 0; r < n_rows; r++) {
+        for (uint32_t i = 0; i < n; i++) {
+            const float *const from = x + r * row_floats;
+            const vec_t factor =
+                narrow ? vec_each8(from + i * (VEC / 8)) : vec_all(from[i]);
+
+            sums[r][i] = vec_fma(factor, m[i], sums[r][i]);
+        }
+    }
+}
+
+/* Adds the accumulators, and stores VEC values, or of narrow rows 8. */
+SPECIALIZE void lora_down_store(bool narrow, const vec_t sums[BT_LORA_SUMS],
+                                float *down)
+{
+    if (narrow && (LORA_NARROW == 2)) {
+        vec_store_sum8(down, vec_add(sums[0], sums[1]));
+    } else {
+        vec_storeu(down, vec_add(vec_add(sums[0], sums[2]),
+                                 vec_add(sums[1], sums[3])));
+    }
+}
+
+/* Computes VEC values of A x from value j on, of n_rows rows. */
+SPECIALIZE void lora_down_values(bt_ktype_t type, const bt_lora_tile_t *tile,
+                                 uint32_t row, uint32_t n_rows, size_t lanes,
+                                 size_t j, bool narrow)
+{
+    const bt_lora_step_t *const step = tile->step;
+    const size_t n_in = step->n_in;
+    const size_t whole = n_in / BT_LORA_SUMS * BT_LORA_SUMS;
+    const float *const x = tile->x + row * n_in;
+    vec_t sums[LORA_DOWN_ROWS][BT_LORA_SUMS];
+
+    for (uint32_t r = 0; r < n_rows; r++) {
+        for (uint32_t i = 0; i < BT_LORA_SUMS; i++) {
+            sums[r][i] = vec_zero();
+        }
+    }
+    for (size_t k = 0; k < whole; k += BT_LORA_SUMS) {
+        lora_down_step(type, tile->group->a, lanes, k * lanes + j, narrow,
+                       x + k, n_in, n_rows, sums);
+    }
+    if (whole < n_in) {
+        float last[LORA_DOWN_ROWS][BT_LORA_SUMS] = {{0}};
+
+        for (uint32_t r = 0; r < n_rows; r++) {
+            memcpy(last[r], x + r * n_in + whole,
+                   (n_in - whole) * sizeof(float));
+        }
+        lora_down_step(type, tile->group->a, lanes, whole * lanes + j, narrow,
+                       last[0], BT_LORA_SUMS, n_rows, sums);
+    }
+    for (uint32_t r = 0; r < n_rows; r++) {
+        lora_down_store(narrow, sums[r],
+                        tile->down + (row + r) * step->max_rank + j);
+    }
+}
+
+/* lora_down_values(), with constants for what the compiler must know to keep
+ * sums in registers. */
+SPECIALIZE void lora_down_rows(bt_ktype_t type, const bt_lora_tile_t *tile,
+                               uint32_t row, uint32_t n_rows)
+{
+    const size_t lanes = bt_lora_rank_lanes(tile->group->rank);
+
+    if ((lanes == 8) && (n_rows == LORA_DOWN_ROWS)) {
+        lora_down_values(type, tile, row, LORA_DOWN_ROWS, 8, 0, true);
+    } else if (lanes == 8) {
+        lora_down_values(type, tile, row, 1, 8, 0, true);
+    } else {
+        for (size_t j = 0; j < lanes; j += VEC) {
+            if (n_rows == LORA_DOWN_ROWS) {
+                lora_down_values(type, tile, row, LORA_DOWN_ROWS, lanes, j,
+                                 false);
+            } else {
+                lora_down_values(type, tile, row, 1, lanes, j, false);
+            }
+        }
+    }
+}
+
 static void lora_down(const bt_lora_tile_t *tile)
 {
-    const bt_lora_rows_t *const group = tile->group;
-    const bt_lora_step_t *const step = tile->step;
-    const size_t lanes = bt_lora_lanes(group->rank);
-    vec_t sums[BT_LORA_TILE][LORA_REGS];
     uint32_t n;
 
     for (uint32_t r = 0; r < tile->n_rows; r += n) {
-        n = lora_together(tile, r);
-        for (size_t j = 0; j < lanes; j += BT_LORA_LANES) {
-            lora_sums_of(group->type, group->a, lanes, j,
-                         tile->x + (size_t)r * step->n_in, step->n_in,
-                         step->n_in, n, sums);
-            for (uint32_t i = 0; i < n; i++) {
-                float *const at =
-                    tile->down + (size_t)(r + i) * step->max_rank + j;
-
-                for (uint32_t v = 0; v < LORA_REGS; v++) {
-                    vec_storeu(at + v * VEC, sums[i][v]);
-                }
-            }
+        n = (tile->n_rows - r >= LORA_DOWN_ROWS) ? LORA_DOWN_ROWS : 1;
+        if (tile->group->type == BT_KTYPE_F16) {
+            lora_down_rows(BT_KTYPE_F16, tile, r, n);
+        } else if (tile->group->type == BT_KTYPE_BF16) {
+            lora_down_rows(BT_KTYPE_BF16, tile, r, n);
+        } else {
+            lora_down_rows(BT_KTYPE_F32, tile, r, n);
         }
     }
 }

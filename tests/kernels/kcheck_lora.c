@@ -23,11 +23,6 @@ typedef struct lora_case {
     char what[96];
 } lora_case_t;
 
-static size_t lanes(uint32_t n)
-{
-    return ((size_t)n + BT_LORA_LANES - 1) / BT_LORA_LANES * BT_LORA_LANES;
-}
-
 static uint16_t half_of(bt_ktype_t type, float value)
 {
     return (type == BT_KTYPE_F16) ? bt_f32_to_f16(value)
@@ -41,18 +36,18 @@ static float value_of(bt_ktype_t type, uint16_t half)
 
 /* A matrix with padded rows, aligned to 64 bytes; *values_p is what it
  * holds. */
-static void *make_matrix(bt_ktype_t type, uint32_t n_rows, uint32_t n,
-                         float **values_p)
+static void *make_matrix(bt_ktype_t type, uint32_t n_rows, size_t padded_rows,
+                         uint32_t n, size_t lanes, float **values_p)
 {
     const size_t elem = (type == BT_KTYPE_F32) ? 4 : 2;
-    uint8_t *data =
-        aligned_alloc(64, (n_rows * lanes(n) * elem + 63) / 64 * 64);
+    const size_t bytes = (padded_rows * lanes * elem + 63) / 64 * 64;
+    uint8_t *data = aligned_alloc(64, bytes);
     float *values = kc_alloc((size_t)n_rows * n);
 
     kc_expect(data != NULL, "memory of a matrix");
-    memset(data, 0, n_rows * lanes(n) * elem);
+    memset(data, 0, bytes);
     for (size_t i = 0; i < (size_t)n_rows * n; i++) {
-        const size_t at = i / n * lanes(n) + i % n;
+        const size_t at = i / n * lanes + i % n;
         float value = kc_uniform(-1.0f, 1.0f);
 
         if (type == BT_KTYPE_F32) {
@@ -72,7 +67,7 @@ static void *make_matrix(bt_ktype_t type, uint32_t n_rows, uint32_t n,
 /* Some rows have no adapter: those between groups. */
 static void make_case(lora_case_t *c)
 {
-    static const uint32_t ranks[] = {1, 8, 13, 16, 33, MAX_RANK};
+    static const uint32_t ranks[] = {1, 8, 9, 16, 33, MAX_RANK};
     const size_t width = c->n_out + 2 * AT;
 
     for (uint32_t row = kc_below(2);
@@ -85,8 +80,10 @@ static void make_case(lora_case_t *c)
         g->scale = kc_uniform(-2.0f, 2.0f);
         g->row = row;
         g->n_rows = (row + n <= c->n_rows) ? n : c->n_rows - row;
-        g->a = make_matrix(c->type, c->n_in, g->rank, &c->a[c->n_groups]);
-        g->b = make_matrix(c->type, g->rank, c->n_out, &c->b[c->n_groups]);
+        g->a = make_matrix(c->type, c->n_in, bt_lora_rows_in(c->n_in), g->rank,
+                           bt_lora_rank_lanes(g->rank), &c->a[c->n_groups]);
+        g->b = make_matrix(c->type, g->rank, g->rank, c->n_out,
+                           bt_lora_lanes(c->n_out), &c->b[c->n_groups]);
         c->n_groups++;
         row += g->n_rows;
     }
