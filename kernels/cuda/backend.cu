@@ -227,6 +227,8 @@ bt_kernels_ops_t make_ops()
     bt_cuda_rows_ops(&ops);
     bt_cuda_top_ops(&ops);
     bt_cuda_draw_ops(&ops);
+    bt_cuda_experts_ops(&ops);
+    bt_cuda_matmul_experts_ops(&ops);
     bt_cuda_score_ops(&ops);
     bt_cuda_kv_ops(&ops);
     bt_cuda_weights_ops(&ops);

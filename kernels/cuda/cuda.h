@@ -83,6 +83,8 @@ void bt_cuda_weights_ops(bt_kernels_ops_t *ops);
 void bt_cuda_rows_ops(bt_kernels_ops_t *ops);
 void bt_cuda_top_ops(bt_kernels_ops_t *ops);
 void bt_cuda_draw_ops(bt_kernels_ops_t *ops);
+void bt_cuda_experts_ops(bt_kernels_ops_t *ops);
+void bt_cuda_matmul_experts_ops(bt_kernels_ops_t *ops);
 void bt_cuda_score_ops(bt_kernels_ops_t *ops);
 void bt_cuda_kv_ops(bt_kernels_ops_t *ops);
 void bt_cuda_attention_ops(bt_kernels_ops_t *ops);

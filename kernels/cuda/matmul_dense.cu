@@ -8,6 +8,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/steps.h"
+#include "kernels/cuda/tiles.h"
 #include "kernels/cuda/unpack.h"
 #include "kernels/formula.h"
 #include "kernels/half.h"
@@ -140,10 +141,11 @@ __device__ __forceinline__ void bring(const uint8_t *panel, uint32_t begin,
     }
 }
 
-/* One block per panel and kWarps * R rows; warp i has rows i, i + kWarps, …. */
-template <bt_pack_t P, uint32_t R>
-__global__ void dense_kernel(BtMatrix m, const float *x, uint32_t n_rows,
-                             bool add, float *out)
+/* One block per panel and tile of kWarps * R rows; warp i has rows i, i +
+ * kWarps, …. */
+template <bt_pack_t P, uint32_t R, typename Rows>
+__global__ void dense_kernel(BtMatrix m, const float *x, Rows all, bool add,
+                             float *out)
 {
     constexpr uint32_t rows = kWarps * R;
     BT_SHARED(uint32_t, weights, kChunk * BT_PANEL);
@@ -151,12 +153,17 @@ __global__ void dense_kernel(BtMatrix m, const float *x, uint32_t n_rows,
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t panel = blockIdx.x % m.n_panels;
-    const uint32_t first = blockIdx.x / m.n_panels * rows;
+    const BtTile tile = all.tile(blockIdx.x / m.n_panels, rows, m);
+    const uint32_t first = tile.first;
+    const uint32_t n_rows = tile.end;
     const uint32_t n_steps = kPairs<P> ? (m.n_in + 1) / 2 : m.n_in;
     const uint32_t output = panel * BT_PANEL + lane;
-    const uint8_t *data = m.data + panel * m.panel_bytes;
+    const uint8_t *data = m.data + (tile.panel + panel) * m.panel_bytes;
     float acc[R];
 
+    if (first >= n_rows) {
+        return;
+    }
     for (uint32_t j = 0; j < R; j++) {
         acc[j] = 0.0f;
     }
@@ -170,8 +177,8 @@ __global__ void dense_kernel(BtMatrix m, const float *x, uint32_t n_rows,
             const uint32_t k = i % kChunk;
 
             if ((row < n_rows) && (k < n)) {
-                steps.set(i, row_step<P>(x + static_cast<size_t>(row) * m.n_in,
-                                         m.n_in, begin + k));
+                steps.set(i, row_step<P>(x + all.from(row) * m.n_in, m.n_in,
+                                         begin + k));
             }
         }
         BT_SYNC();
@@ -189,28 +196,67 @@ __global__ void dense_kernel(BtMatrix m, const float *x, uint32_t n_rows,
         const uint32_t row = first + warp + j * kWarps;
 
         if ((row < n_rows) && (output < m.n_out)) {
-            bt_put_sum(out + static_cast<size_t>(row) * m.n_out + output,
-                       acc[j], add);
+            bt_put_sum(all.to(out, row, m) + output, acc[j], add);
         }
     }
+}
+
+const uint32_t kMany = 4; /* rows of a warp of the larger form */
+
+template <bt_pack_t P, uint32_t R, typename Rows>
+void tiles(bt_backend_t *be, const BtMatrix &m, const float *x,
+           const Rows &rows, uint32_t n_tiles, bool add, float *out)
+{
+    BT_LAUNCH((dense_kernel<P, R, Rows>), m.n_panels * n_tiles, kThreads, be, m,
+              x, rows, add, out);
 }
 
 template <bt_pack_t P>
 void dense(bt_backend_t *be, const BtMatrix &m, const float *x, uint32_t n_rows,
            bool add, float *out)
 {
-    const uint32_t r = (n_rows <= kWarps) ? 1 : 4;
-    const uint32_t blocks =
-        m.n_panels * ((n_rows + r * kWarps - 1) / (r * kWarps));
+    const uint32_t most = kMany * kWarps;
+    const BtAllRows rows = {n_rows};
 
-    if (r == 1) {
-        BT_LAUNCH((dense_kernel<P, 1>), blocks, kThreads, be, m, x, n_rows, add,
-                  out);
+    if (n_rows <= kWarps) {
+        tiles<P, 1>(be, m, x, rows, 1, add, out);
     } else {
-        BT_LAUNCH((dense_kernel<P, 4>), blocks, kThreads, be, m, x, n_rows, add,
-                  out);
+        tiles<P, kMany>(be, m, x, rows, (n_rows + most - 1) / most, add, out);
     }
 }
+
+template <bt_pack_t P>
+void dense_slots(bt_backend_t *be, const BtMatrix &m, const float *x,
+                 const BtSlotTiles &slots, float *out)
+{
+    const BtSlotRows &rows = slots.rows;
+
+    if (slots.tile_rows <= kWarps) {
+        tiles<P, 1>(be, m, x, rows, rows.all_tiles, false, out);
+    } else {
+        tiles<P, kMany>(be, m, x, rows, rows.all_tiles, false, out);
+    }
+}
+
+/* Calls CALL(P) for the constant P that is @a pack. */
+#define BT_EACH_DENSE(pack, CALL) \
+    switch (pack) {               \
+    case BT_PACK_F16:             \
+        CALL(BT_PACK_F16);        \
+        break;                    \
+    case BT_PACK_BF16:            \
+        CALL(BT_PACK_BF16);       \
+        break;                    \
+    case BT_PACK_E4M3:            \
+        CALL(BT_PACK_E4M3);       \
+        break;                    \
+    case BT_PACK_E4M3_BF16:       \
+        CALL(BT_PACK_E4M3_BF16);  \
+        break;                    \
+    default:                      \
+        CALL(BT_PACK_F32);        \
+        break;                    \
+    }
 
 } // namespace
 
@@ -228,21 +274,17 @@ void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
     } else if (from.kind == BT_ROWS_GATED) {
         be->ops->activate(be, BT_ACT_SILU, true, from.x, n_rows, w->n_in, made);
     }
-    switch (w->pack) {
-    case BT_PACK_F16:
-        dense<BT_PACK_F16>(be, m, x, n_rows, add, out);
-        break;
-    case BT_PACK_BF16:
-        dense<BT_PACK_BF16>(be, m, x, n_rows, add, out);
-        break;
-    case BT_PACK_E4M3:
-        dense<BT_PACK_E4M3>(be, m, x, n_rows, add, out);
-        break;
-    case BT_PACK_E4M3_BF16:
-        dense<BT_PACK_E4M3_BF16>(be, m, x, n_rows, add, out);
-        break;
-    default:
-        dense<BT_PACK_F32>(be, m, x, n_rows, add, out);
-        break;
-    }
+#define BT_DENSE(P) dense<P>(be, m, x, n_rows, add, out)
+    BT_EACH_DENSE(w->pack, BT_DENSE)
+#undef BT_DENSE
+}
+
+void bt_cuda_slots_dense(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                         const BtSlotTiles &slots, float *out)
+{
+    const BtMatrix m = bt_expert_matrix_of(w, slots);
+
+#define BT_DENSE(P) dense_slots<P>(be, m, x, slots, out)
+    BT_EACH_DENSE(w->pack, BT_DENSE)
+#undef BT_DENSE
 }

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/q8.h"
 #include "kernels/cuda/steps.h"
+#include "kernels/cuda/tiles.h"
 
 namespace
 {
@@ -37,10 +38,10 @@ template <bt_pack_t P, uint32_t R> struct Few {
 
 /* Row data that all lanes of a warp need: adjacent lanes load it, and it is
  * read from shared memory. The warp synchronises after it. */
-template <bt_pack_t P, uint32_t R>
+template <bt_pack_t P, uint32_t R, typename Rows>
 __device__ __forceinline__ void
-load_rows(const BtQ8Rows &x, size_t first_row, uint32_t n_rows, uint32_t first,
-          uint32_t n_groups, const bt_shared<uint4> &to)
+load_rows(const BtQ8Rows &x, const Rows &rows, const BtTile &tile,
+          uint32_t first, uint32_t n_groups, const bt_shared<uint4> &to)
 {
     constexpr uint32_t own = Few<P, R>::own;
     constexpr uint32_t row = Few<P, R>::row;
@@ -48,13 +49,14 @@ load_rows(const BtQ8Rows &x, size_t first_row, uint32_t n_rows, uint32_t first,
     const uint32_t at = threadIdx.x / 32 * R * row;
 
     for (uint32_t i = threadIdx.x % 32; i < R * row; i += 32) {
-        const size_t r = first_row + i / row;
+        const uint32_t r = tile.first + i / row;
         const uint32_t word = i % row;
         const uint32_t group =
             first + ((word < 2 * own) ? word / 2 : word - 2 * own);
-        const size_t from = r * n_groups + group;
 
-        if ((r < n_rows) && (group < n_groups)) {
+        if ((r < tile.end) && (group < n_groups)) {
+            const size_t from = rows.from(r) * n_groups + group;
+
             to.set(at + i,
                    bt_load((word < 2 * own) ? codes + 2 * from + word % 2
                                             : x.groups + from));
@@ -147,10 +149,10 @@ load_groups(const BtMatrix &m, const uint8_t *panel, uint32_t first,
     }
 }
 
-/* One block per panel and R rows. */
-template <bt_pack_t P, uint32_t R>
-__global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
-                                bool add, float *out)
+/* One block per panel and tile of R rows. */
+template <bt_pack_t P, uint32_t R, typename Rows>
+__global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, Rows all, bool add,
+                                float *out)
 {
     typedef Few<P, R> F;
     constexpr bool min = BtPack<P>::format.min;
@@ -163,18 +165,23 @@ __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t panel = blockIdx.x % m.n_panels;
-    const uint32_t first = blockIdx.x / m.n_panels * R;
+    const BtTile tile = all.tile(blockIdx.x / m.n_panels, R, m);
+    const uint32_t first = tile.first;
+    const uint32_t n_rows = tile.end;
     const uint32_t n_groups = m.n_in / BT_PACK_GROUP;
     const uint32_t output = panel * BT_PANEL + lane;
+    const uint8_t *data = m.data + (tile.panel + panel) * m.panel_bytes;
     float acc = 0.0f;
 
+    if (first >= n_rows) {
+        return;
+    }
     for (uint32_t begin = 0; begin < n_groups; begin += chunk) {
         const uint32_t mine = begin + warp * F::own;
         Groups<P, F::own> groups;
 
-        load_groups<P, F::own>(m, m.data + panel * m.panel_bytes, mine,
-                               n_groups, lane, groups);
-        load_rows<P, R>(x, first, n_rows, mine, n_groups, rows);
+        load_groups<P, F::own>(m, data, mine, n_groups, lane, groups);
+        load_rows<P, R>(x, all, tile, mine, n_groups, rows);
         BT_UNROLL
         for (uint32_t i = 0; i < F::own; i++) {
             const uint32_t to = (mine - begin + i) * F::group + lane;
@@ -232,27 +239,45 @@ __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
         BT_SYNC();
     }
     if ((warp < R) && (first + warp < n_rows) && (output < m.n_out)) {
-        bt_put_sum(out + static_cast<size_t>(first + warp) * m.n_out + output,
-                   acc, add);
+        bt_put_sum(all.to(out, first + warp, m) + output, acc, add);
     }
+}
+
+template <bt_pack_t P, uint32_t R, typename Rows>
+void few_tiles(bt_backend_t *be, const BtMatrix &m, const BtQ8Rows &x,
+               const Rows &rows, uint32_t n_tiles, bool add, float *out)
+{
+    BT_LAUNCH((few_rows_kernel<P, R, Rows>), m.n_panels * n_tiles, kThreads, be,
+              m, x, rows, add, out);
 }
 
 template <bt_pack_t P>
 void few_rows(bt_backend_t *be, const BtMatrix &m, const BtQ8Rows &x,
               uint32_t n_rows, bool add, float *out)
 {
-    const uint32_t r = (n_rows == 1) ? 1 : (n_rows <= 4) ? 4 : 8;
-    const uint32_t blocks = m.n_panels * ((n_rows + r - 1) / r);
+    const BtAllRows rows = {n_rows};
 
-    if (r == 1) {
-        BT_LAUNCH((few_rows_kernel<P, 1>), blocks, kThreads, be, m, x, n_rows,
-                  add, out);
-    } else if (r == 4) {
-        BT_LAUNCH((few_rows_kernel<P, 4>), blocks, kThreads, be, m, x, n_rows,
-                  add, out);
+    if (n_rows == 1) {
+        few_tiles<P, 1>(be, m, x, rows, 1, add, out);
+    } else if (n_rows <= 4) {
+        few_tiles<P, 4>(be, m, x, rows, 1, add, out);
     } else {
-        BT_LAUNCH((few_rows_kernel<P, 8>), blocks, kThreads, be, m, x, n_rows,
-                  add, out);
+        few_tiles<P, 8>(be, m, x, rows, (n_rows + 7) / 8, add, out);
+    }
+}
+
+template <bt_pack_t P>
+void few_slots(bt_backend_t *be, const BtMatrix &m, const BtQ8Rows &x,
+               const BtSlotTiles &slots, float *out)
+{
+    const BtSlotRows &rows = slots.rows;
+
+    if (slots.tile_rows == 1) {
+        few_tiles<P, 1>(be, m, x, rows, rows.all_tiles, false, out);
+    } else if (slots.tile_rows == 4) {
+        few_tiles<P, 4>(be, m, x, rows, rows.all_tiles, false, out);
+    } else {
+        few_tiles<P, 8>(be, m, x, rows, rows.all_tiles, false, out);
     }
 }
 
@@ -270,6 +295,20 @@ void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w,
         return;
     }
 #define BT_FEW(P) few_rows<P>(be, m, rows, n_rows, add, out)
+    BT_CUDA_EACH_PACK(w->pack, BT_FEW)
+#undef BT_FEW
+}
+
+void bt_cuda_slots_q8(bt_backend_t *be, const bt_weight_t *w, const BtQ8Rows &x,
+                      const BtSlotTiles &slots, float *out)
+{
+    const BtMatrix m = bt_expert_matrix_of(w, slots);
+
+    if (slots.tile_rows > kFewRows) {
+        bt_cuda_slots_q8_many(be, w, x, slots, out);
+        return;
+    }
+#define BT_FEW(P) few_slots<P>(be, m, x, slots, out)
     BT_CUDA_EACH_PACK(w->pack, BT_FEW)
 #undef BT_FEW
 }

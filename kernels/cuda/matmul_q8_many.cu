@@ -19,6 +19,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/q8.h"
 #include "kernels/cuda/steps.h"
+#include "kernels/cuda/tiles.h"
 
 namespace
 {
@@ -50,9 +51,9 @@ __device__ __forceinline__ uint32_t group_at(uint32_t row, uint32_t g)
 
 /* Begins to load groups begin .. begin + kChunk - 1 of the block's rows, zeros
  * for missing ones. */
-template <uint32_t N>
+template <uint32_t N, typename Rows>
 __device__ __forceinline__ void ask(const Stage<N> &stage, const BtQ8Rows &x,
-                                    uint32_t first, uint32_t n_rows,
+                                    const Rows &rows, const BtTile &tile,
                                     uint32_t begin, uint32_t n_groups)
 {
     const uint32_t half = begin / kChunk % 2;
@@ -61,12 +62,11 @@ __device__ __forceinline__ void ask(const Stage<N> &stage, const BtQ8Rows &x,
         const uint32_t row = i / (2 * kChunk);
         const uint32_t part = i % (2 * kChunk); /* 16 codes */
         const bool is_there =
-            (first + row < n_rows) && (begin + part / 2 < n_groups);
+            (tile.first + row < tile.end) && (begin + part / 2 < n_groups);
         const size_t at =
-            is_there
-                ? (static_cast<size_t>(first + row) * n_groups + begin) * 8 +
-                      4 * part
-                : 0;
+            is_there ? (rows.from(tile.first + row) * n_groups + begin) * 8 +
+                           4 * part
+                     : 0;
 
         bt_copy_async<16>(
             stage.codes.address((half * 8 * N + row) * kRowWords + 4 * part),
@@ -75,10 +75,10 @@ __device__ __forceinline__ void ask(const Stage<N> &stage, const BtQ8Rows &x,
     for (uint32_t i = threadIdx.x; i < 8 * N * kChunk; i += kThreads) {
         const uint32_t row = i / kChunk;
         const uint32_t g = i % kChunk;
-        const bool is_there = (first + row < n_rows) && (begin + g < n_groups);
+        const bool is_there =
+            (tile.first + row < tile.end) && (begin + g < n_groups);
         const size_t at =
-            is_there ? static_cast<size_t>(first + row) * n_groups + begin + g
-                     : 0;
+            is_there ? rows.from(tile.first + row) * n_groups + begin + g : 0;
 
         bt_copy_async<16>(stage.groups.address(group_at(half * 8 * N + row, g)),
                           x.groups + at, is_there ? 16 : 0);
@@ -306,33 +306,37 @@ __device__ __forceinline__ void store_four(float *row, uint32_t output,
     }
 }
 
-/* One block per kWarps panels and 8 N rows. */
-template <bt_pack_t P, uint32_t N>
-__global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
-                                 bool add, float *out)
+/* One block per kWarps panels and tile of 8 N rows. */
+template <bt_pack_t P, uint32_t N, typename Rows>
+__global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, Rows rows, bool add,
+                                 float *out)
 {
     BT_SHARED(uint32_t, codes, 2 * 8 * N * kRowWords);
     BT_SHARED(uint4, groups, 2 * kChunk * 8 * N);
     const Stage<N> stage = {codes, groups};
     const uint32_t n_blocks = (m.n_panels + kWarps - 1) / kWarps;
     const uint32_t panel = blockIdx.x % n_blocks * kWarps + threadIdx.x / 32;
-    const uint32_t first = blockIdx.x / n_blocks * 8 * N;
+    const BtTile tile = rows.tile(blockIdx.x / n_blocks, 8 * N, m);
     const uint32_t g = threadIdx.x % 32 / 4;
     const uint32_t t = threadIdx.x % 4;
     const uint32_t n_groups = m.n_in / BT_PACK_GROUP;
+    const uint8_t *data = m.data + (tile.panel + panel) * m.panel_bytes;
     float acc[N][4][2];
 
+    if (tile.first >= tile.end) {
+        return;
+    }
     BT_UNROLL
     for (uint32_t i = 0; i < N * 8; i++) {
         acc[i / 8][i / 2 % 4][i % 2] = 0.0f;
     }
-    ask<N>(stage, x, first, n_rows, 0, n_groups);
+    ask<N>(stage, x, rows, tile, 0, n_groups);
     bt_copy_commit();
     for (uint32_t begin = 0; begin < n_groups; begin += kChunk) {
         const uint32_t half = begin / kChunk % 2;
 
         if (begin + kChunk < n_groups) {
-            ask<N>(stage, x, first, n_rows, begin + kChunk, n_groups);
+            ask<N>(stage, x, rows, tile, begin + kChunk, n_groups);
         }
         bt_copy_commit(); /* an empty group at the end */
         bt_copy_wait<1>();
@@ -341,8 +345,7 @@ __global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
         for (uint32_t i = 0;
              (panel < m.n_panels) && (i < kChunk) && (begin + i < n_groups);
              i++) {
-            const Group<P> group = load_group<P>(
-                m, m.data + panel * m.panel_bytes, begin + i, g, t);
+            const Group<P> group = load_group<P>(m, data, begin + i, g, t);
 
             BT_UNROLL
             for (uint32_t n = 0; n < N; n++) {
@@ -354,29 +357,50 @@ __global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
     }
     BT_UNROLL
     for (uint32_t i = 0; i < 2 * N; i++) {
-        const uint32_t row = first + i / 2 * 8 + 2 * t + i % 2;
+        const uint32_t row = tile.first + i / 2 * 8 + 2 * t + i % 2;
         const float(&sums)[4][2] = acc[i / 2];
 
-        if ((panel < m.n_panels) && (row < n_rows)) {
-            store_four(out + static_cast<size_t>(row) * m.n_out,
-                       panel * BT_PANEL + 4 * g, m.n_out, add, sums[0][i % 2],
-                       sums[1][i % 2], sums[2][i % 2], sums[3][i % 2]);
+        if ((panel < m.n_panels) && (row < tile.end)) {
+            store_four(rows.to(out, row, m), panel * BT_PANEL + 4 * g, m.n_out,
+                       add, sums[0][i % 2], sums[1][i % 2], sums[2][i % 2],
+                       sums[3][i % 2]);
         }
     }
+}
+
+template <bt_pack_t P, uint32_t N, typename Rows>
+void many_tiles(bt_backend_t *be, const BtMatrix &m, const BtQ8Rows &x,
+                const Rows &rows, uint32_t n_tiles, bool add, float *out)
+{
+    const uint32_t n_blocks = (m.n_panels + kWarps - 1) / kWarps;
+
+    BT_LAUNCH((many_rows_kernel<P, N, Rows>), n_blocks * n_tiles, kThreads, be,
+              m, x, rows, add, out);
 }
 
 template <bt_pack_t P>
 void many_rows(bt_backend_t *be, const BtMatrix &m, const BtQ8Rows &x,
                uint32_t n_rows, bool add, float *out)
 {
-    const uint32_t n_blocks = (m.n_panels + kWarps - 1) / kWarps;
+    const BtAllRows rows = {n_rows};
 
     if (n_rows <= 16) {
-        BT_LAUNCH((many_rows_kernel<P, 2>), n_blocks, kThreads, be, m, x,
-                  n_rows, add, out);
+        many_tiles<P, 2>(be, m, x, rows, 1, add, out);
     } else {
-        BT_LAUNCH((many_rows_kernel<P, 8>), n_blocks * ((n_rows + 63) / 64),
-                  kThreads, be, m, x, n_rows, add, out);
+        many_tiles<P, 8>(be, m, x, rows, (n_rows + 63) / 64, add, out);
+    }
+}
+
+template <bt_pack_t P>
+void many_slots(bt_backend_t *be, const BtMatrix &m, const BtQ8Rows &x,
+                const BtSlotTiles &slots, float *out)
+{
+    const BtSlotRows &rows = slots.rows;
+
+    if (slots.tile_rows <= 16) {
+        many_tiles<P, 2>(be, m, x, rows, rows.all_tiles, false, out);
+    } else {
+        many_tiles<P, 8>(be, m, x, rows, rows.all_tiles, false, out);
     }
 }
 
@@ -388,6 +412,17 @@ void bt_cuda_q8_many(bt_backend_t *be, const bt_weight_t *w, const BtQ8Rows &x,
     const BtMatrix m = bt_matrix_of(w);
 
 #define BT_MANY(P) many_rows<P>(be, m, x, n_rows, add, out)
+    BT_CUDA_EACH_PACK(w->pack, BT_MANY)
+#undef BT_MANY
+}
+
+void bt_cuda_slots_q8_many(bt_backend_t *be, const bt_weight_t *w,
+                           const BtQ8Rows &x, const BtSlotTiles &slots,
+                           float *out)
+{
+    const BtMatrix m = bt_expert_matrix_of(w, slots);
+
+#define BT_MANY(P) many_slots<P>(be, m, x, slots, out)
     BT_CUDA_EACH_PACK(w->pack, BT_MANY)
 #undef BT_MANY
 }

@@ -23,6 +23,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/halves.h"
 #include "kernels/cuda/steps.h"
+#include "kernels/cuda/tiles.h"
 #include "kernels/cuda/unpack.h"
 #include "kernels/half.h"
 
@@ -179,9 +180,9 @@ ask_weights(const Ring<F> &ring, const BtMatrix &m, uint32_t first_panel,
     }
 }
 
-template <typename F>
+template <typename F, typename Rows>
 __device__ __forceinline__ void ask_rows(const Ring<F> &ring, const BtHalves &x,
-                                         uint32_t first, uint32_t n_rows,
+                                         const Rows &rows, const BtTile &tile,
                                          uint32_t begin, uint32_t stage)
 {
     for (uint32_t i = threadIdx.x; i < F::rows * F::row_fours;
@@ -189,11 +190,11 @@ __device__ __forceinline__ void ask_rows(const Ring<F> &ring, const BtHalves &x,
         const uint32_t row = i / F::row_fours;
         const uint32_t four = i % F::row_fours;
         const bool is_there =
-            (first + row < n_rows) && (begin + four * 8 < x.row_halves);
+            (tile.first + row < tile.end) && (begin + four * 8 < x.row_halves);
         const size_t at =
-            is_there ? static_cast<size_t>(first + row) * x.row_halves + begin +
-                           four * 8
-                     : 0;
+            is_there
+                ? rows.from(tile.first + row) * x.row_halves + begin + four * 8
+                : 0;
 
         bt_copy_async<16>(ring.rows.address(stage * F::rows * F::row_fours +
                                             rows_at<F>(row, four)),
@@ -419,12 +420,10 @@ __device__ __forceinline__ void put_beside(float *row, uint32_t output,
 
 template <bt_pack_t P, typename F>
 __device__ __forceinline__ void
-put_row(const Who &who, const BtMatrix &m, uint32_t panel, uint32_t row,
-        const BtHalves &x, bool add, float *out, uint32_t j,
+put_row(const Who &who, const BtMatrix &m, uint32_t panel, float *at,
+        const float *factors, bool add, uint32_t j,
         const float (&acc)[F::m][F::n][4], uint32_t n)
 {
-    float *at = out + static_cast<size_t>(row) * m.n_out;
-
     if constexpr (P != BT_PACK_F16) {
         float sums[F::wide];
 
@@ -435,7 +434,7 @@ put_row(const Who &who, const BtMatrix &m, uint32_t panel, uint32_t row,
         put_beside(at, panel * BT_PANEL + output_of<P, F>(who, 0, 0), m.n_out,
                    add, sums);
     } else {
-        const float factor = bt_load(x.factors + row);
+        const float factor = bt_load(factors);
 
         BT_UNROLL
         for (uint32_t i = 0; i < F::wide; i++) {
@@ -453,9 +452,9 @@ put_row(const Who &who, const BtMatrix &m, uint32_t panel, uint32_t row,
 
 /* ---- a block ---- */
 
-template <bt_pack_t P, typename F>
+template <bt_pack_t P, typename F, typename Rows>
 __global__ void BT_BOUNDS(F::threads, 2)
-    tensor_kernel(BtMatrix m, BtHalves x, uint32_t n_rows, bool add, float *out)
+    tensor_kernel(BtMatrix m, BtHalves x, Rows all, bool add, float *out)
 {
     constexpr bool is_codes = P == BT_PACK_E4M3;
     typedef Words<F::wide> Wide;
@@ -465,13 +464,17 @@ __global__ void BT_BOUNDS(F::threads, 2)
     const Ring<F> ring = {weights, rows};
     /* Blocks of the same weights are consecutive, so that these are read
      * once. */
-    const uint32_t n_row_blocks = (n_rows + F::rows - 1) / F::rows;
-    const uint32_t first = blockIdx.x % n_row_blocks * F::rows;
-    const uint32_t first_panel = blockIdx.x / n_row_blocks * F::panels;
+    const uint32_t n_tiles = all.n_tiles(F::rows);
+    const BtTile tile = all.tile(blockIdx.x % n_tiles, F::rows, m);
+    const uint32_t first_panel = blockIdx.x / n_tiles * F::panels;
     const uint32_t n_chunks = (m.n_in + F::k - 1) / F::k;
     const Who who = who_of<F>();
     float acc[F::m][F::n][4], total[F::m][F::n][4]; /* for codes only */
 
+    if (tile.first >= tile.end) {
+        return;
+    }
+    m.data += tile.panel * m.panel_bytes;
     BT_UNROLL
     for (uint32_t i = 0; i < F::m * F::n * 4; i++) {
         acc[i / 4 / F::n][i / 4 % F::n][i % 4] = 0.0f;
@@ -480,7 +483,7 @@ __global__ void BT_BOUNDS(F::threads, 2)
     for (uint32_t i = 0; i < F::stages - 1; i++) {
         if (i < n_chunks) {
             ask_weights<P>(ring, m, first_panel, i * F::k, i);
-            ask_rows(ring, x, first, n_rows, i * F::k, i);
+            ask_rows(ring, x, all, tile, i * F::k, i);
         }
         bt_copy_commit();
     }
@@ -492,7 +495,7 @@ __global__ void BT_BOUNDS(F::threads, 2)
                     * for the next */
         if (next < n_chunks) {
             ask_weights<P>(ring, m, first_panel, next * F::k, next % F::stages);
-            ask_rows(ring, x, first, n_rows, next * F::k, next % F::stages);
+            ask_rows(ring, x, all, tile, next * F::k, next % F::stages);
         }
         bt_copy_commit(); /* an empty group at the end */
         use<P, F>(ring, who, i % F::stages, acc);
@@ -502,26 +505,35 @@ __global__ void BT_BOUNDS(F::threads, 2)
     }
     BT_UNROLL
     for (uint32_t i = 0; i < 2 * F::n; i++) {
-        const uint32_t row = first + who.row + i / 2 * 8 + 2 * who.t + i % 2;
+        const uint32_t row =
+            tile.first + who.row + i / 2 * 8 + 2 * who.t + i % 2;
 
-        if ((row < n_rows) && (first_panel + who.panel < m.n_panels)) {
-            put_row<P, F>(who, m, first_panel + who.panel, row, x, add, out,
-                          i % 2, is_codes ? total : acc, i / 2);
+        if ((row < tile.end) && (first_panel + who.panel < m.n_panels)) {
+            put_row<P, F>(who, m, first_panel + who.panel, all.to(out, row, m),
+                          (P == BT_PACK_F16) ? x.factors + all.from(row)
+                                             : nullptr,
+                          add, i % 2, is_codes ? total : acc, i / 2);
         }
     }
 }
 
-template <bt_pack_t P, typename F>
+template <bt_pack_t P, typename F, typename Rows>
 void launch(bt_backend_t *be, const BtMatrix &m, const BtHalves &x,
-            uint32_t n_rows, bool add, float *out)
+            const Rows &rows, uint32_t n_tiles, bool add, float *out)
 {
-    const uint32_t n_row_blocks = (n_rows + F::rows - 1) / F::rows;
-    const uint32_t n_blocks =
-        (m.n_panels + F::panels - 1) / F::panels * n_row_blocks;
+    const uint32_t n_blocks = (m.n_panels + F::panels - 1) / F::panels;
 
     static_assert(F::threads <= kThreads, "of the table of resources");
-    BT_LAUNCH((tensor_kernel<P, F>), n_blocks, F::threads, be, m, x, n_rows,
-              add, out);
+    BT_LAUNCH((tensor_kernel<P, F, Rows>), n_blocks * n_tiles, F::threads, be,
+              m, x, rows, add, out);
+}
+
+template <bt_pack_t P, typename F>
+void launch_all(bt_backend_t *be, const BtMatrix &m, const BtHalves &x,
+                uint32_t n_rows, bool add, float *out)
+{
+    launch<P, F>(be, m, x, BtAllRows{n_rows}, (n_rows + F::rows - 1) / F::rows,
+                 add, out);
 }
 
 template <bt_pack_t P, typename OfFew, typename OfSome, typename OfMany>
@@ -529,11 +541,26 @@ void multiply(bt_backend_t *be, const BtMatrix &m, const BtHalves &x,
               uint32_t n_rows, bool add, float *out)
 {
     if (n_rows <= OfFew::rows) {
-        launch<P, OfFew>(be, m, x, n_rows, add, out);
+        launch_all<P, OfFew>(be, m, x, n_rows, add, out);
     } else if (n_rows <= OfSome::rows) {
-        launch<P, OfSome>(be, m, x, n_rows, add, out);
+        launch_all<P, OfSome>(be, m, x, n_rows, add, out);
     } else {
-        launch<P, OfMany>(be, m, x, n_rows, add, out);
+        launch_all<P, OfMany>(be, m, x, n_rows, add, out);
+    }
+}
+
+template <bt_pack_t P, typename OfFew, typename OfSome, typename OfMany>
+void multiply_slots(bt_backend_t *be, const BtMatrix &m, const BtHalves &x,
+                    const BtSlotTiles &slots, float *out)
+{
+    const BtSlotRows &rows = slots.rows;
+
+    if (slots.tile_rows <= OfFew::rows) {
+        launch<P, OfFew>(be, m, x, rows, rows.all_tiles, false, out);
+    } else if (slots.tile_rows <= OfSome::rows) {
+        launch<P, OfSome>(be, m, x, rows, rows.all_tiles, false, out);
+    } else {
+        launch<P, OfMany>(be, m, x, rows, rows.all_tiles, false, out);
     }
 }
 
@@ -553,5 +580,21 @@ void bt_cuda_matmul_tensor(bt_backend_t *be, const bt_weight_t *w,
         multiply<BT_PACK_BF16, Few, Some, Many>(be, m, x, n_rows, add, out);
     } else {
         multiply<BT_PACK_F16, Few, Some, Many>(be, m, x, n_rows, add, out);
+    }
+}
+
+void bt_cuda_slots_tensor(bt_backend_t *be, const bt_weight_t *w,
+                          const BtHalves &x, const BtSlotTiles &slots,
+                          float *out)
+{
+    const BtMatrix m = bt_expert_matrix_of(w, slots);
+
+    if (bt_pack_is_e4m3(w->pack)) {
+        multiply_slots<BT_PACK_E4M3, FewCodes, SomeCodes, ManyCodes>(
+            be, m, x, slots, out);
+    } else if (w->pack == BT_PACK_BF16) {
+        multiply_slots<BT_PACK_BF16, Few, Some, Many>(be, m, x, slots, out);
+    } else {
+        multiply_slots<BT_PACK_F16, Few, Some, Many>(be, m, x, slots, out);
     }
 }

@@ -44,5 +44,8 @@ __device__ __forceinline__ float bt_q8_add(float acc, const float products[2],
 /** Multiplies many rows by tensor cores: matmul_q8_many.cu. */
 void bt_cuda_q8_many(bt_backend_t *be, const bt_weight_t *w, const BtQ8Rows &x,
                      uint32_t n_rows, bool add, float *out);
+void bt_cuda_slots_q8_many(bt_backend_t *be, const bt_weight_t *w,
+                           const BtQ8Rows &x, const struct BtSlotTiles &slots,
+                           float *out);
 
 #endif

@@ -8,6 +8,9 @@
 #include "kernels/cuda/q8.h"
 #include "kernels/pack/pack.h"
 
+struct BtSlotTiles; /* tiles.h */
+struct BtHalves;    /* halves.h */
+
 enum BtRowsKind {
     BT_ROWS_PLAIN,
     BT_ROWS_NORM,  /**< rmsnorm(x, norm, eps) */
@@ -47,5 +50,22 @@ void bt_cuda_matmul_tensor(bt_backend_t *be, const bt_weight_t *w,
 void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
                           const BtStepRows &from, uint32_t n_rows, bool add,
                           float *out);
+
+/** Returns true when the tensor profile defines products with a weight. */
+bool bt_cuda_goes_by_tensor(bt_backend_t *be, const bt_weight_t *w);
+
+/** Multiplies slots with their experts' matrices, the same three ways: out by
+ *  slot. @a x are the rows as the product takes them. */
+void bt_cuda_slots_q8(bt_backend_t *be, const bt_weight_t *w, const BtQ8Rows &x,
+                      const BtSlotTiles &slots, float *out);
+void bt_cuda_slots_tensor(bt_backend_t *be, const bt_weight_t *w,
+                          const BtHalves &x, const BtSlotTiles &slots,
+                          float *out);
+void bt_cuda_slots_dense(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                         const BtSlotTiles &slots, float *out);
+
+/** Returns the scratch bytes of the tables of tiles, behind rows as products
+ *  take them, in matmul_experts(). */
+size_t bt_cuda_tiles_bytes(uint32_t max_rows);
 
 #endif

@@ -57,26 +57,18 @@ void fill(bt_backend_t *be, const bt_weight_t *w, const void *data)
     }
 }
 
-/* True when the tensor profile defines products with this weight. */
-bool goes_by_tensor(bt_backend_t *be, const bt_weight_t *w)
-{
-    return (bt_cuda_numerics(be) == BT_NUMERICS_TENSOR) &&
-           ((w->pack == BT_PACK_F16) || (w->pack == BT_PACK_BF16) ||
-            bt_pack_is_e4m3(w->pack));
-}
-
 /* Reserves scratch for products with a weight. */
 bt_status_t reserve(bt_backend_t *be, const bt_weight_t *w)
 {
     const uint32_t n_rows = bt_cuda_max_rows(be);
     size_t bytes = bt_cuda_q8_bytes(n_rows, w->n_in);
 
-    if (goes_by_tensor(be, w)) {
+    if (bt_cuda_goes_by_tensor(be, w)) {
         bytes = bt_cuda_halves_bytes(n_rows, w->n_in);
     } else if (bt_pack_is_dense(w->pack)) {
         bytes = static_cast<size_t>(n_rows) * w->n_in * sizeof(float);
     }
-    return bt_cuda_scratch_reserve(be, bytes);
+    return bt_cuda_scratch_reserve(be, bytes + bt_cuda_tiles_bytes(n_rows));
 }
 
 void weight_free(bt_backend_t *be, bt_weight_t *w)
@@ -287,7 +279,7 @@ void step(bt_backend_t *be, const bt_weight_t *w, const BtStepRows &from,
     if (n_rows == 0) {
         return;
     }
-    if (goes_by_tensor(be, w)) {
+    if (bt_cuda_goes_by_tensor(be, w)) {
         bt_cuda_matmul_tensor(be, w, from, n_rows, add, out);
     } else if (bt_pack_is_dense(w->pack)) {
         bt_cuda_matmul_dense(be, w, from, n_rows, add, out);
@@ -323,6 +315,13 @@ void silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
 }
 
 } // namespace
+
+bool bt_cuda_goes_by_tensor(bt_backend_t *be, const bt_weight_t *w)
+{
+    return (bt_cuda_numerics(be) == BT_NUMERICS_TENSOR) &&
+           ((w->pack == BT_PACK_F16) || (w->pack == BT_PACK_BF16) ||
+            bt_pack_is_e4m3(w->pack));
+}
 
 extern "C" void bt_cuda_weights_ops(bt_kernels_ops_t *ops)
 {

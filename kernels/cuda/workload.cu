@@ -41,6 +41,9 @@ size_t scratch_of(const bt_workload_t *w, bt_numerics_t numerics)
     if (w->quant_n_in > 0) {
         keep_larger(bt_cuda_q8_bytes(w->max_rows, w->quant_n_in), &most);
     }
+    if (most > 0) {
+        most += bt_cuda_tiles_bytes(w->max_rows);
+    }
     if (w->n_ranks > 1) {
         keep_larger(w->n_ranks * BT_CUDA_SUM_BYTES, &most);
     }

@@ -8,6 +8,7 @@ import tempfile
 import time
 
 from harness import BUILD, PACED, Cluster, Skip, children_of, default_model, is_there, tiny_model, wait_until
+from test_experts import MODELS
 from test_failures import expect_refusal
 from test_ranks import disturb, n_ranks, split
 from test_same_bytes import ask_all, prompts
@@ -78,6 +79,38 @@ def test_simulated_device_gives_the_bytes_of_the_cpu():
         got = {pair: answers(model, *pair, texts, 6) for pair in PAIRS}
     wrong = [pair for pair in PAIRS if got[pair] != got[PAIRS[0]]]
     assert not wrong, f"{wrong} differ: {got}"
+
+
+def test_experts_on_a_device_give_the_tokens_of_the_cpu():
+    """Alone and together, in chunks of fewer and of more rows than experts; prefill on a device, decode on either."""
+    texts = ["a b c", "once upon a time there was a " * 6, "a b d"]
+    for name, shape in MODELS.items():
+        with tempfile.TemporaryDirectory() as d:
+            model = tiny_model(d, architecture=name, context=512, seed=46, **shape)
+            with cluster(model, "cpu", "cpu") as c:
+                want = ask_all(c, texts, 1, 6)
+            for decode in ("cpu", DEVICE) if name == "qwen3moe" else (DEVICE,):
+                with cluster(model, DEVICE, decode, BATON_SIMT_RACES="0") as c:
+                    assert (ask_all(c, texts, 1, 6), ask_all(c, texts, len(texts), 6)) == (want, want), (name, decode)
+                    left_nothing(c)
+        assert len({tuple(ids) for ids in want}) > 1, name
+
+
+def test_experts_by_tensor_numerics_agree_on_certain_tokens():
+    """A token is compared as long as none before it was a matter of rounding; alone and in company it is the same."""
+    texts, n, least = ["a b c", "a b d", "once upon a time there was a " * 3], 6, 0.02
+    greedy = dict(temperature=0, ignore_eos=True, logprobs=2)
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, architecture="qwen3moe", context=512, seed=46, type="bf16", **MODELS["qwen3moe"])
+        with tensor_cluster(model, "cpu", "cpu") as c:
+            want = [sure_tokens(c.complete(text, n, **greedy), least) for text in texts]
+        with tensor_cluster(model, env={"BATON_SIMT_RACES": "0"}) as c:
+            got = [c.complete(text, n, patience=600, **greedy)["token_ids"] for text in texts]
+            assert ask_all(c, texts, len(texts), n)[::2] == got
+            left_nothing(c)
+    wrong = [(text, a, b) for text, a, b in zip(texts, want, got) if b[:len(a)] != a]
+    assert not wrong, wrong
+    assert sum(map(len, want)) >= len(texts) * n // 2, "too few tokens are sure"
 
 
 def test_beams_on_a_device_are_the_cpus():

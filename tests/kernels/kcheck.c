@@ -353,7 +353,8 @@ static bool run_tests(const char *only, bool is_own)
                  {"kv", kc_test_kv},
                  {"attention", kc_test_attention},
                  {"tensor", kc_test_tensor},
-                 {"tensor", kc_test_tensor_attention}};
+                 {"tensor", kc_test_tensor_attention},
+                 {"tensor", kc_test_tensor_experts}};
     bool is_known = only == NULL;
 
     for (size_t i = 0; i < BT_ARRAY_LEN(tests); i++) {

@@ -109,9 +109,10 @@ bt_weight_t *kc_pack(const kc_backend_t *b, const kc_type_t *type,
 bool kc_is_tensor(const kc_backend_t *b);
 bool kc_type_is_tensor(const kc_backend_t *b, bt_ktype_t type);
 
-/** Back ends of BT_NUMERICS_TENSOR alone: products and attention. */
+/** Back ends of BT_NUMERICS_TENSOR alone: products, attention, experts. */
 void kc_test_tensor(void);
 void kc_test_tensor_attention(void);
+void kc_test_tensor_experts(void);
 void kc_test_matmul(void);
 void kc_test_fused(void);
 void kc_test_lora(void);

@@ -278,10 +278,9 @@ static void make_product(product_case_t *c, bool extreme)
              c->n_in, c->n_rows);
 }
 
-/* Each slot alone, by matmul() with its expert's matrix. */
-static void multiply_alone(product_case_t *c)
+/* Each slot alone, by matmul() of @a b with its expert's matrix. */
+static void multiply_alone(product_case_t *c, const kc_backend_t *b)
 {
-    const kc_backend_t *const b = &kc_backends[0];
     float *one = kc_alloc(c->n_out);
 
     for (uint32_t e = 0; e < c->n_experts; e++) {
@@ -331,7 +330,7 @@ static void multiply_by(product_case_t *c, const kc_backend_t *b)
 
 static void check_product(const kc_type_t *type, uint32_t n_rows, bool extreme)
 {
-    static const uint32_t experts[] = {1, 2, 5, 8, 16, 60};
+    static const uint32_t experts[] = {1, 2, 5, 8, 16, 60, 128};
     product_case_t c = {.type = type, .n_rows = n_rows};
 
     if (!kc_takes()) {
@@ -343,14 +342,18 @@ static void check_product(const kc_type_t *type, uint32_t n_rows, bool extreme)
     c.n_weights = 1 + kc_below(2);
     c.by_row = kc_below(2) == 0;
     make_product(&c, extreme);
-    multiply_alone(&c);
+    multiply_alone(&c, &kc_backends[0]);
     for (uint32_t i = 0; i < kc_n_backends; i++) {
         const kc_backend_t *b = &kc_backends[i];
 
-        if (!kc_skips(b, b->be->ops->matmul_experts != NULL, false,
-                      "matmul_experts")) {
-            multiply_by(&c, b);
+        if (kc_skips(b, b->be->ops->matmul_experts != NULL, false,
+                     "matmul_experts")) {
+            continue;
         }
+        if (kc_type_is_tensor(b, type->type)) { /* numbers of its own */
+            multiply_alone(&c, b);
+        }
+        multiply_by(&c, b);
     }
     for (uint32_t i = 0; i < c.n_weights; i++) {
         kc_free((float *)(void *)c.data[i]);
@@ -489,6 +492,28 @@ static void check_between(uint32_t n_experts, uint32_t n_used, uint32_t n_rows,
     free_tables(&tables);
 }
 
+static void check_products(const kc_type_t *type)
+{
+    static const uint32_t rows[] = {0, 1, 2, 4, 13, 31, 64};
+
+    for (size_t r = 0; r < BT_ARRAY_LEN(rows); r++) {
+        check_product(type, rows[r], r % 4 == 3);
+    }
+    if (kc_backends[kc_n_backends - 1].own != NULL) { /* it takes more */
+        check_product(type, KC_MAX_MANY, false);
+    }
+}
+
+void kc_test_tensor_experts(void)
+{
+    for (size_t t = 0; t < KC_N_TYPES; t++) {
+        if (kc_type_is_tensor(&kc_backends[kc_n_backends - 1],
+                              kc_types[t].type)) {
+            check_products(&kc_types[t]);
+        }
+    }
+}
+
 void kc_test_experts(void)
 {
     static const struct {
@@ -497,7 +522,6 @@ void kc_test_experts(void)
     } shapes[] = {{1, 1},    {2, 2},   {8, 2},    {12, 5},   {16, 4},
                   {60, 4},   {64, 8},  {72, 6},   {128, 8},  {160, 6},
                   {512, 10}, {33, 32}, {1024, 1}, {1024, 32}};
-    static const uint32_t rows[] = {0, 1, 2, 4, 13, 31, 64};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(shapes); i++) {
         for (uint32_t way = 0; way < 12; way++) {
@@ -517,8 +541,6 @@ void kc_test_experts(void)
     check_between(32, 4, 19, 67);
     check_between(5, 2, 40, 576);
     for (size_t t = 0; t < KC_N_TYPES; t++) {
-        for (size_t r = 0; r < BT_ARRAY_LEN(rows); r++) {
-            check_product(&kc_types[t], rows[r], r % 4 == 3);
-        }
+        check_products(&kc_types[t]);
     }
 }

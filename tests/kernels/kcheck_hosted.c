@@ -529,6 +529,123 @@ static void score(bt_backend_t *be, const float *logits,
     back(h, NULL, ids_there, n_ids * sizeof(*ids));
 }
 
+/* ---- mixtures of experts ---- */
+
+/* The tables of @a n_rows rows over there. */
+static bt_expert_rows_t
+tables_there(const hosted_t *h, const bt_expert_rows_t *rows, uint32_t n_rows)
+{
+    const size_t bytes = floats(n_rows, rows->n_used);
+    bt_expert_rows_t own = *rows;
+
+    own.ids = there(h, rows->ids, bytes);
+    own.weights = there(h, rows->weights, bytes);
+    own.slots = there(h, rows->slots, bytes);
+    own.first = there(h, rows->first, floats(1, (size_t)rows->n_experts + 1));
+    own.rows = there(h, rows->rows, bytes);
+    return own;
+}
+
+/* @param host  where they go; NULL: nowhere */
+static void tables_back(const hosted_t *h, const bt_expert_rows_t *host,
+                        const bt_expert_rows_t *own, uint32_t n_rows)
+{
+    const size_t bytes = floats(n_rows, own->n_used);
+    const bool wanted = host != NULL;
+
+    back(h, wanted ? host->ids : NULL, own->ids, bytes);
+    back(h, wanted ? host->weights : NULL, own->weights, bytes);
+    back(h, wanted ? host->slots : NULL, own->slots, bytes);
+    back(h, wanted ? host->first : NULL, own->first,
+         floats(1, (size_t)own->n_experts + 1));
+    back(h, wanted ? host->rows : NULL, own->rows, bytes);
+}
+
+static void route(bt_backend_t *be, const bt_routing_t *routing, const float *z,
+                  uint32_t n_rows, const bt_expert_rows_t *rows)
+{
+    const hosted_t *h = self(be);
+    const size_t bytes = floats(n_rows, routing->n_experts);
+    const size_t bias_bytes = floats(1, routing->n_experts);
+    const bt_expert_rows_t own = tables_there(h, rows, n_rows);
+    float *z_there = there(h, z, bytes);
+    float *bias_there = there(h, routing->bias, bias_bytes);
+    bt_routing_t routing_there = *routing;
+
+    routing_there.bias = bias_there;
+    h->real->ops->route(h->real, &routing_there, z_there, n_rows, &own);
+    back(h, NULL, z_there, bytes);
+    back(h, NULL, bias_there, bias_bytes);
+    tables_back(h, rows, &own, n_rows);
+}
+
+static void matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
+                           uint32_t n_weights, const bt_expert_rows_t *rows,
+                           uint32_t n_rows, const float *x, bool by_row,
+                           float *out)
+{
+    hosted_t *h = self(be);
+    const shape_t *const shape = shape_of(h, weights[0]);
+    const size_t n_slots = (size_t)n_rows * rows->n_used;
+    const size_t x_bytes = floats(by_row ? n_rows : n_slots, shape->n_in);
+    const size_t out_bytes =
+        floats(n_slots * n_weights, shape->n_out / rows->n_experts);
+    const bt_expert_rows_t own = tables_there(h, rows, n_rows);
+    float *x_there = there(h, x, x_bytes);
+    float *out_there = there(h, out, out_bytes);
+
+    h->real->ops->matmul_experts(h->real, weights, n_weights, &own, n_rows,
+                                 x_there, by_row, out_there);
+    back(h, NULL, x_there, x_bytes);
+    back(h, out, out_there, out_bytes);
+    tables_back(h, NULL, &own, n_rows);
+}
+
+static void add_expert_bias(bt_backend_t *be, const bt_expert_rows_t *rows,
+                            uint32_t n_rows, const float *bias, uint32_t dim,
+                            float *x)
+{
+    const hosted_t *h = self(be);
+    const size_t bytes = floats((size_t)n_rows * rows->n_used, dim);
+    const size_t bias_bytes = floats(rows->n_experts, dim);
+    const bt_expert_rows_t own = tables_there(h, rows, n_rows);
+    float *x_there = there(h, x, bytes);
+    float *bias_there = there(h, bias, bias_bytes);
+
+    h->real->ops->add_expert_bias(h->real, &own, n_rows, bias_there, dim,
+                                  x_there);
+    back(h, x, x_there, bytes);
+    back(h, NULL, bias_there, bias_bytes);
+    tables_back(h, NULL, &own, n_rows);
+}
+
+static void gate_rows(bt_backend_t *be, float *x, const float *z,
+                      uint32_t n_rows, uint32_t dim)
+{
+    const hosted_t *h = self(be);
+    float *x_there = there(h, x, floats(n_rows, dim));
+    float *z_there = there(h, z, floats(1, n_rows));
+
+    h->real->ops->gate_rows(h->real, x_there, z_there, n_rows, dim);
+    back(h, x, x_there, floats(n_rows, dim));
+    back(h, NULL, z_there, floats(1, n_rows));
+}
+
+static void combine(bt_backend_t *be, const bt_expert_rows_t *rows,
+                    uint32_t n_rows, const float *x, uint32_t dim, float *out)
+{
+    const hosted_t *h = self(be);
+    const size_t bytes = floats((size_t)n_rows * rows->n_used, dim);
+    const bt_expert_rows_t own = tables_there(h, rows, n_rows);
+    float *x_there = there(h, x, bytes);
+    float *out_there = there(h, out, floats(n_rows, dim));
+
+    h->real->ops->combine(h->real, &own, n_rows, x_there, dim, out_there);
+    back(h, NULL, x_there, bytes);
+    back(h, out, out_there, floats(n_rows, dim));
+    tables_back(h, NULL, &own, n_rows);
+}
+
 static void hosted_close(bt_backend_t *be)
 {
     bt_backend_close(self(be)->real);
@@ -627,6 +744,11 @@ bt_backend_t *kc_hosted(bt_backend_t *real)
         SAME_IF(embed),
         SAME_IF(take_tokens),
         SAME_IF(matmul),
+        SAME_IF(route),
+        SAME_IF(matmul_experts),
+        SAME_IF(add_expert_bias),
+        SAME_IF(gate_rows),
+        SAME_IF(combine),
         SAME_IF(rmsnorm),
         SAME_IF(layer_norm),
         SAME_IF(head_norm),

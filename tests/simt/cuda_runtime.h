@@ -272,6 +272,11 @@ static inline int __all_sync(unsigned mask, int vote,
     return (simt::ballot(mask, vote == 0, line) == 0) ? 1 : 0;
 }
 
+static inline int __popc(unsigned bits)
+{
+    return __builtin_popcount(bits);
+}
+
 static inline void __syncwarp(unsigned mask = 0xffffffffu,
                               int line = __builtin_LINE())
 {
