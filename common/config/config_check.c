@@ -519,6 +519,11 @@ static bt_status_t check_adapters(const bt_config_store_t *store)
                                        : "--lora-cache-host-memory",
             c->n_models);
     }
+    if ((store->config.lora_prefetch_dir[0] != '\0') &&
+        (c->lora_cache_host_bytes == 0)) {
+        return bt_config_complain(
+            store, "--lora-prefetch-dir needs --lora-cache-host-memory");
+    }
     while (bt_config_adapter_next(&rest, &adapter) == BT_OK) {
         others = rest;
         while (bt_config_adapter_next(&others, &other) == BT_OK) {

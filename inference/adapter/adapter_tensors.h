@@ -49,6 +49,19 @@ BT_MUST_CHECK bt_status_t bt_adapter_tensors_create(
     bt_adapter_tensors_t **tensors_p);
 
 /**
+ * Reads both tensors from a folder as hf_lora_convert.py writes it:
+ * model.lora_weights.npy and model.lora_config.npy.
+ *
+ * @param [out] why        On failure a sentence that names the file.
+ * @param [out] tensors_p  owned: bt_free()
+ * @retval BT_ERR_NOT_FOUND, BT_ERR_BAD_FILE, BT_ERR_TOO_LARGE, BT_ERR_IO,
+ *         BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t
+bt_adapter_tensors_read(const char *folder, char *why, size_t why_bytes,
+                        bt_adapter_tensors_t **tensors_p);
+
+/**
  * Makes an adapter of tensors for a model of these sizes.
  *
  * @param [in]  max_rank  largest rank that is taken

@@ -45,8 +45,12 @@ static bt_status_t open_models(bt_frontend_t *front)
             bt_served_free(served);
         }
     }
-    return (status == BT_OK) ? bt_served_adapters_open(&front->models, config)
-                             : status;
+    if (status == BT_OK) {
+        status = bt_served_adapters_open(&front->models, config);
+    }
+    return (status == BT_OK)
+               ? bt_lora_tasks_prefetch(bt_registry_find(&front->models, NULL))
+               : status;
 }
 
 /* Limit on clients' shared memory that is read for requests in progress: as for

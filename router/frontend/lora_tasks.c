@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/lora_tasks.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -25,6 +28,7 @@ typedef struct task {
     bt_served_t *served;
     uint64_t id;
     char tenant[BT_TENANT_NAME_BYTES]; /* "": of those without a name */
+    bool is_prefetched;                /* for all tenants, and never evicted */
     task_state_t state;
     bt_hash128_t hash; /* of the tensors */
     bt_hash128_t digest;
@@ -99,7 +103,8 @@ bool bt_lora_tasks_have(const bt_served_t *served, bt_hash128_t digest)
 static task_t *find(const bt_served_t *served, const char *tenant, uint64_t id)
 {
     BT_LIST_FOR_EACH_ENTRY(task_t, task, &served->lora_tasks->list, link) {
-        if ((task->id == id) && (strcmp(task->tenant, tenant) == 0)) {
+        if ((task->id == id) &&
+            (task->is_prefetched || (strcmp(task->tenant, tenant) == 0))) {
             return task;
         }
     }
@@ -123,12 +128,17 @@ static void forget(task_t *task)
     }
 }
 
+static bool is_evictable(const task_t *task)
+{
+    return (task->state == TASK_READY) && !task->is_prefetched &&
+           !bt_core_adapter_is_used(task->served->core, task->digest);
+}
+
 /* @return false: all of them are in use */
 static bool evict_oldest(bt_served_t *served)
 {
     BT_LIST_FOR_EACH_ENTRY(task_t, task, &served->lora_tasks->list, link) {
-        if ((task->state == TASK_READY) &&
-            !bt_core_adapter_is_used(served->core, task->digest)) {
+        if (is_evictable(task)) {
             char name[BT_WIRE_MAX_MODEL];
 
             name_of(task, name, sizeof(name));
@@ -194,51 +204,57 @@ static void fail(task_t *task, const bt_api_error_t *error)
     forget(task);
 }
 
-static void read_done(bt_pool_job_t *job)
+/* Gives the workers what was read. */
+static bt_status_t give(task_t *task, bt_api_error_t *error)
 {
-    task_t *const task = BT_CONTAINER_OF(job, task_t, job);
     bt_served_t *const served = task->served;
     char name[BT_WIRE_MAX_MODEL];
-    bt_api_error_t error = {0};
 
     bt_free(task->tensors);
     task->tensors = NULL;
-    if (!job->ran) {
-        task->status = BT_ERR_NO_MEMORY;
-    }
     if (task->status != BT_OK) {
-        bt_api_error_set(&error, (task->status == BT_ERR_NO_MEMORY) ? 503 : 400,
+        bt_api_error_set(error, (task->status == BT_ERR_NO_MEMORY) ? 503 : 400,
                          "lora_weights", "%.400s",
                          (task->why[0] != '\0') ? task->why : "out of memory");
-        fail(task, &error);
-        return;
+        return task->status;
     }
     served->lora_tasks->bytes -= task->bytes;
     task->bytes = 0;
     if (!evict_for(served, task->content_bytes)) {
-        (void)refuse_size(served, task->content_bytes, &error);
-        fail(task, &error);
-        return;
+        return refuse_size(served, task->content_bytes, error);
     }
     task->bytes = task->content_bytes;
     served->lora_tasks->bytes += task->bytes;
     name_of(task, name, sizeof(name));
     if (bt_core_adapter_give(served->core, task->digest, name, task->content,
                              task->content_bytes) != BT_OK) {
-        (void)bt_api_error_no_memory(&error);
-        fail(task, &error);
-        return;
+        return bt_api_error_no_memory(error);
     }
     task->content = NULL; /* the core's */
     task->state = TASK_LOADING;
     task->since_us = bt_now_us();
+    return BT_OK;
+}
+
+static void read_done(bt_pool_job_t *job)
+{
+    task_t *const task = BT_CONTAINER_OF(job, task_t, job);
+    bt_api_error_t error = {0};
+
+    if (!job->ran) {
+        task->status = BT_ERR_NO_MEMORY;
+    }
+    if (give(task, &error) != BT_OK) {
+        fail(task, &error);
+    }
 }
 
 /* ---- beginnings ---- */
 
-static bt_status_t begin(bt_served_t *served, const char *tenant,
-                         bt_api_lora_t *lora, task_t **task_p,
-                         bt_api_error_t *error)
+/* Adds a task, which is to be read. */
+static bt_status_t add(bt_served_t *served, const char *tenant,
+                       bt_api_lora_t *lora, task_t **task_p,
+                       bt_api_error_t *error)
 {
     const uint64_t bytes = lora->tensors->weights_bytes;
     task_t *task;
@@ -270,7 +286,6 @@ static bt_status_t begin(bt_served_t *served, const char *tenant,
     task->job.done = read_done;
     bt_list_push_back(&served->lora_tasks->list, &task->link);
     served->lora_tasks->bytes += bytes;
-    bt_pool_post(served->front->pool, &task->job, BT_POOL_FILES);
     *task_p = task;
     return BT_OK;
 }
@@ -284,15 +299,15 @@ static bt_status_t check_same(task_t *task, const bt_api_lora_t *lora,
         bt_hash128_equal(lora->tensors->hash, task->hash)) {
         return BT_OK;
     }
-    if ((task->state == TASK_READY) &&
-        !bt_core_adapter_is_used(task->served->core, task->digest)) {
+    if (is_evictable(task)) {
         forget(task);
         return BT_ERR_NOT_FOUND;
     }
     bt_api_error_set(error, 409, "lora_weights",
-                     "LoRA task %" PRIu64 " is in use with other weights: send "
+                     "LoRA task %" PRIu64 " is %s with other weights: send "
                      "these with another lora_task_id",
-                     task->id);
+                     task->id,
+                     task->is_prefetched ? "of --lora-prefetch-dir" : "in use");
     return BT_ERR_EXISTS;
 }
 
@@ -336,7 +351,10 @@ bt_status_t bt_lora_task_find(bt_served_t *served, const bt_tenant_t *tenant,
         return BT_ERR_NOT_FOUND;
     }
     if (status == BT_ERR_NOT_FOUND) {
-        status = begin(served, owner, lora, &task, error_p);
+        status = add(served, owner, lora, &task, error_p);
+        if (status == BT_OK) {
+            bt_pool_post(served->front->pool, &task->job, BT_POOL_FILES);
+        }
     }
     if (status != BT_OK) {
         return status;
@@ -389,7 +407,13 @@ static void look(task_t *task, uint64_t now_us)
         : ((status == BT_ERR_PEER_LOST) || (status == BT_ERR_NO_MEMORY)) ? 503
                                                                          : 400,
         "lora_weights", "%.400s", why);
-    fail(task, &error);
+    if (task->is_prefetched &&
+        ((status == BT_ERR_BUSY) || (status == BT_ERR_PEER_LOST))) {
+        tell(task, &error); /* it is there when workers come */
+        task->since_us = now_us;
+    } else {
+        fail(task, &error);
+    }
 }
 
 void bt_lora_tasks_tick(bt_served_t *served, uint64_t now_us)
@@ -413,6 +437,77 @@ void bt_lora_tasks_tick(bt_served_t *served, uint64_t now_us)
             at = tasks->list.next; /* it may have forgotten any */
         }
     }
+}
+
+/* ---- --lora-prefetch-dir ---- */
+
+/* @return false: the name is not that of a task */
+static bool read_id(const char *name, uint64_t *id_p)
+{
+    char *end;
+
+    errno = 0;
+    *id_p = strtoull(name, &end, 10);
+    return (*name >= '0') && (*name <= '9') && (*end == '\0') && (errno == 0);
+}
+
+static bt_status_t prefetch(bt_served_t *served, const char *name)
+{
+    bt_api_lora_t lora = {.has_task = true};
+    bt_api_error_t error = {0};
+    char path[BT_CONFIG_PATH_BYTES];
+    char why[WHY_BYTES] = "its name is not a lora_task_id";
+    task_t *task = NULL;
+    bt_status_t status = BT_ERR_INVALID_PARAM;
+
+    snprintf(path, sizeof(path), "%s/%s",
+             served->front->config->lora_prefetch_dir, name);
+    if (read_id(name, &lora.task_id)) {
+        status = bt_adapter_tensors_read(path, why, sizeof(why), &lora.tensors);
+    }
+    if (status == BT_OK) {
+        status = add(served, "", &lora, &task, &error);
+        bt_free(lora.tensors);
+    }
+    if (status == BT_OK) {
+        task->is_prefetched = true;
+        read_tensors(&task->job);
+        status = give(task, &error);
+        if (status != BT_OK) {
+            forget(task);
+        }
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("--lora-prefetch-dir: %s: %s", path,
+                     (error.http_status != 0) ? error.message : why);
+    }
+    return status;
+}
+
+bt_status_t bt_lora_tasks_prefetch(bt_served_t *served)
+{
+    const char *const dir = served->front->config->lora_prefetch_dir;
+    bt_api_error_t error = {0};
+    DIR *folder;
+    const struct dirent *entry;
+    bt_status_t status;
+
+    if ((dir == NULL) || (dir[0] == '\0')) {
+        return BT_OK;
+    }
+    status = open_cache(served, &error);
+    folder = (status == BT_OK) ? opendir(dir) : NULL;
+    if (folder == NULL) {
+        BT_LOG_ERROR("--lora-prefetch-dir: %s cannot be read", dir);
+        return (status == BT_OK) ? BT_ERR_NOT_FOUND : status;
+    }
+    while ((status == BT_OK) && ((entry = readdir(folder)) != NULL)) {
+        if (entry->d_name[0] != '.') {
+            status = prefetch(served, entry->d_name);
+        }
+    }
+    closedir(folder);
+    return status;
 }
 
 void bt_lora_tasks_drop(bt_served_t *served)

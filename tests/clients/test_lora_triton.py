@@ -331,5 +331,31 @@ def test_worker_that_comes_later_gets_the_adapter(_):
         assert answer(t, module, task(module, 1)) == want
 
 
+def write_npy(folder, number, both):
+    """As hf_lora_convert.py saves them."""
+    at = os.path.join(folder, str(number))
+    os.makedirs(at)
+    np.save(os.path.join(at, "model.lora_weights.npy"), both[0])
+    np.save(os.path.join(at, "model.lora_config.npy"), both[1])
+
+
+def test_adapters_of_lora_prefetch_dir_are_there_from_the_start(_):
+    """For all tenants; other weights by such an id are refused, and nothing evicts it."""
+    adapter, other = Adapter(8, 5, SHAPE), Adapter(8, 6, SHAPE)
+    with tempfile.TemporaryDirectory() as folder:
+        write_npy(folder, 0, tensors(adapter))
+        write_npy(folder, 18446744073709551615, tensors(other))
+        with cluster({"folder": adapter, "other": other}, router_args=[f"--lora-prefetch-dir={folder}", "--tenant-header=x-tenant"]) as c:
+            for module, t in clients(c):
+                assert answer(t, module, task(module, 0)) == answer(t, module, model="folder")
+                assert answer(t, module, task(module, 2 ** 64 - 1)) == answer(t, module, model="other")
+                assert answer(t, module, task(module, 0), *weights(module, tensors(adapter))) == answer(t, module, model="folder")
+                assert "LoRA task 0 is of --lora-prefetch-dir with other weights" in refused(
+                    t, module, task(module, 0), *weights(module, tensors(other)))
+            module, t = clients(c)[0]
+            result = t.infer("ensemble", asked(module, task(module, 0)), headers={"x-tenant": "acme"})
+            assert result.as_numpy("text_output").tolist() == answer(t, module, model="folder")[0]
+
+
 if __name__ == "__main__":
     sys.exit(client_tests.main(dict(globals()), MISSING, model_of=None))

@@ -4,6 +4,7 @@
 #include "common/base/status.h"
 #include "inference/adapter/adapter_tensors.h"
 #include "router/frontend/lora_tasks.h"
+#include "tests/support/hf_folder.h"
 #include "tests/unit/router/request_fixture.h"
 
 /* What the workers get of a rank 1 adapter of attn_dense, 64 by 64. */
@@ -280,6 +281,35 @@ static void full_worker_gets_room(void **state)
     assert_int_equal(wait.error.http_status, 503);
 }
 
+static void folder_that_is_no_cache_of_tasks_is_refused(void **state)
+{
+    static const char *const names[] = {"x", "-1", "1x",
+                                        "18446744073709551616"};
+    world_t *w = &world;
+    const char *dir = bt_hf_folder_make();
+
+    (void)state;
+    start_with(w, 10000);
+    bt_test_expect_log_lines(6);
+    assert_int_equal(bt_lora_tasks_prefetch(w->served), BT_OK); /* no option */
+    w->config.lora_prefetch_dir = "/nowhere";
+    assert_int_equal(bt_lora_tasks_prefetch(w->served), BT_ERR_NOT_FOUND);
+    w->config.lora_prefetch_dir = dir;
+    assert_int_equal(bt_lora_tasks_prefetch(w->served), BT_OK); /* empty */
+    bt_hf_folder_text(dir, "7", "no folder");
+    assert_int_equal(bt_lora_tasks_prefetch(w->served), BT_ERR_NOT_FOUND);
+    bt_hf_folder_remove(dir);
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        dir = bt_hf_folder_make();
+        w->config.lora_prefetch_dir = dir;
+        bt_hf_folder_text(dir, names[i], "");
+        assert_int_equal(bt_lora_tasks_prefetch(w->served),
+                         BT_ERR_INVALID_PARAM);
+        bt_hf_folder_remove(dir);
+    }
+    stop(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +319,7 @@ int main(void)
         BT_TEST(adapter_that_never_fits_is_refused),
         BT_TEST(failure_leaves_the_id_unknown),
         BT_TEST(full_worker_gets_room),
+        BT_TEST(folder_that_is_no_cache_of_tasks_is_refused),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);
