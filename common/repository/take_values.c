@@ -251,6 +251,11 @@ void bt_take_effect(reading_t *r, const bt_repo_field_t *row,
 
     if (strcmp(option, "model") == 0) {
         take_model_path(r, field, path);
+    } else if (strcmp(option, "lora-prefetch-dir") == 0) {
+        set_text(r, field, path, option, field->text);
+    } else if (strcmp(option, "lora-cache-host-memory") == 0) {
+        bt_take_set_number(r, field, path, option,
+                           bt_take_number(r, field, path, 0, (int64_t)1 << 50));
     } else if (strcmp(option, "kv-free-percent") == 0) {
         bt_take_set_number(r, field, path, option,
                            take_percent(r, field, path));
