@@ -6,9 +6,11 @@
 
 #include "common/base/alloc.h"
 
+#define LINE_BYTES 64u
+
 /* Packed matrices of one product; a is NULL where the adapter has none. */
 typedef struct lora_matrices {
-    void *a, *b; /* back end: bt_lora_rows_t */
+    const void *a, *b; /* in the adapter's data: bt_lora_rows_t */
     bt_ktype_t type;
     uint32_t rank;
     float scale;
@@ -16,7 +18,9 @@ typedef struct lora_matrices {
 
 struct bt_lora {
     lora_matrices_t *matrices; /* (n_layers, BT_ADAPTER_N_PRODUCTS) */
-    uint32_t n_layers;
+    /* Back end, all matrices in the order of their use, so that what is read
+     * behind one is wanted next, and large adapters lie in large pages. */
+    uint8_t *data;
     size_t bytes;
 };
 
@@ -89,53 +93,96 @@ static bt_status_t check_part(const bt_model_t *model,
     return BT_OK;
 }
 
-/* Copies a matrix (n_rows, n_columns), transposed: (packed_rows, lanes). */
-static bt_status_t transpose(bt_model_t *model, bt_lora_t *lora,
-                             const void *matrix, size_t elem, uint32_t n_rows,
-                             uint32_t n_columns, size_t packed_rows,
-                             size_t lanes, void **packed_p)
+/* Bytes of a packed matrix: whole cache lines. */
+static size_t packed_bytes(const bt_adapter_part_t *part, size_t n_rows,
+                           size_t lanes)
+{
+    const size_t elem = (part->type == BT_ADAPTER_F32) ? 4 : 2;
+
+    return (n_rows * lanes * elem + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+}
+
+static size_t a_bytes(const bt_adapter_part_t *part)
+{
+    return packed_bytes(part, bt_lora_rows_in(part->n_in),
+                        bt_lora_rank_lanes(part->rank));
+}
+
+static size_t b_bytes(const bt_adapter_part_t *part)
+{
+    return packed_bytes(part, part->rank, bt_lora_lanes(part->n_out));
+}
+
+static size_t part_bytes(const bt_adapter_part_t *part)
+{
+    return a_bytes(part) + b_bytes(part);
+}
+
+/* Copies a matrix (n_rows, n_columns), transposed: rows of `lanes` values, of
+ * which the rest stays 0. */
+static void transpose(const void *matrix, size_t elem, size_t n_rows,
+                      size_t n_columns, size_t lanes, uint8_t *to)
 {
     const uint8_t *const from = matrix;
-    const size_t row_bytes = lanes * elem;
-    const size_t bytes = packed_rows * row_bytes;
-    void *ptr = NULL;
-    uint8_t *to;
 
-    if (model->be->ops->buffer_alloc(model->be, bytes, &ptr) != BT_OK) {
-        return BT_ERR_NO_MEMORY;
-    }
-    to = ptr;
-    memset(to, 0, bytes);
     for (size_t r = 0; r < n_rows; r++) {
         for (size_t c = 0; c < n_columns; c++) {
-            memcpy(to + c * row_bytes + r * elem,
+            memcpy(to + (c * lanes + r) * elem,
                    from + (r * n_columns + c) * elem, elem);
         }
     }
-    lora->bytes += bytes;
-    *packed_p = ptr;
-    return BT_OK;
 }
 
+/* Packs a part on the host, and copies it to byte `at` of the data. */
 static bt_status_t load_part(bt_model_t *model, bt_lora_t *lora,
-                             const bt_adapter_part_t *part)
+                             const bt_adapter_part_t *part, size_t at)
 {
     lora_matrices_t *const m =
         &lora->matrices[(size_t)part->layer * BT_ADAPTER_N_PRODUCTS +
                         part->product];
     const size_t elem = (part->type == BT_ADAPTER_F32) ? 4 : 2;
+    const size_t bytes = part_bytes(part);
+    uint8_t *const packed = bt_calloc(1, bytes);
     bt_status_t status;
 
-    m->type = (bt_ktype_t)part->type;
-    m->rank = part->rank;
-    m->scale = part->scale;
-    status = transpose(model, lora, part->a, elem, part->rank, part->n_in,
-                       bt_lora_rows_in(part->n_in),
-                       bt_lora_rank_lanes(part->rank), &m->a);
-    return (status == BT_OK)
-               ? transpose(model, lora, part->b, elem, part->n_out, part->rank,
-                           part->rank, bt_lora_lanes(part->n_out), &m->b)
-               : status;
+    if (packed == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    transpose(part->a, elem, part->rank, part->n_in,
+              bt_lora_rank_lanes(part->rank), packed);
+    transpose(part->b, elem, part->n_out, part->rank,
+              bt_lora_lanes(part->n_out), packed + a_bytes(part));
+    status = model->be->ops->copy_in(model->be, lora->data + at, packed, bytes);
+    bt_free(packed);
+    *m = (lora_matrices_t){.a = lora->data + at,
+                           .b = lora->data + at + a_bytes(part),
+                           .type = (bt_ktype_t)part->type,
+                           .rank = part->rank,
+                           .scale = part->scale};
+    return status;
+}
+
+static bt_status_t load_parts(bt_model_t *model, bt_lora_t *lora,
+                              const bt_adapter_t *adapter)
+{
+    const bt_decoder_t *const d = model->state;
+    void *data = NULL;
+    size_t at = 0;
+    bt_status_t status;
+
+    lora->matrices = bt_calloc((size_t)d->n_layers * BT_ADAPTER_N_PRODUCTS,
+                               sizeof(*lora->matrices));
+    if (lora->matrices == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    lora->bytes = (size_t)bt_lora_bytes_of(adapter);
+    status = model->be->ops->buffer_alloc(model->be, lora->bytes, &data);
+    lora->data = data;
+    for (uint32_t i = 0; (status == BT_OK) && (i < adapter->n_parts); i++) {
+        status = load_part(model, lora, &adapter->parts[i], at);
+        at += part_bytes(&adapter->parts[i]);
+    }
+    return status;
 }
 
 bt_status_t bt_lora_load(bt_model_t *model, const bt_adapter_t *adapter,
@@ -158,19 +205,15 @@ bt_status_t bt_lora_load(bt_model_t *model, const bt_adapter_t *adapter,
         return status;
     }
     lora = bt_calloc(1, sizeof(*lora));
-    if (lora != NULL) {
-        lora->n_layers = d->n_layers;
-        lora->matrices = bt_calloc((size_t)d->n_layers * BT_ADAPTER_N_PRODUCTS,
-                                   sizeof(*lora->matrices));
-    }
-    if ((lora == NULL) || (lora->matrices == NULL)) {
+    if (lora == NULL) {
         status = BT_ERR_NO_MEMORY;
-    }
-    for (uint32_t i = 0; (status == BT_OK) && (i < adapter->n_parts); i++) {
-        status = load_part(model, lora, &adapter->parts[i]);
+    } else {
+        status = load_parts(model, lora, adapter);
     }
     if (status != BT_OK) {
-        snprintf(why, why_bytes, "out of memory");
+        snprintf(why, why_bytes, "%s",
+                 (status == BT_ERR_NO_MEMORY) ? "out of memory"
+                                              : bt_status_str(status));
         bt_lora_free(model, lora);
         return status;
     }
@@ -183,12 +226,7 @@ void bt_lora_free(bt_model_t *model, bt_lora_t *lora)
     if (lora == NULL) {
         return;
     }
-    for (size_t i = 0; (lora->matrices != NULL) &&
-                       (i < (size_t)lora->n_layers * BT_ADAPTER_N_PRODUCTS);
-         i++) {
-        bt_model_buffer_free(model->be, lora->matrices[i].a);
-        bt_model_buffer_free(model->be, lora->matrices[i].b);
-    }
+    bt_model_buffer_free(model->be, lora->data);
     bt_free(lora->matrices);
     bt_free(lora);
 }
@@ -198,12 +236,7 @@ uint64_t bt_lora_bytes_of(const bt_adapter_t *adapter)
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < adapter->n_parts; i++) {
-        const bt_adapter_part_t *const p = &adapter->parts[i];
-        const uint64_t elem = (p->type == BT_ADAPTER_F32) ? 4 : 2;
-
-        bytes +=
-            elem * (bt_lora_rows_in(p->n_in) * bt_lora_rank_lanes(p->rank) +
-                    (uint64_t)p->rank * bt_lora_lanes(p->n_out));
+        bytes += part_bytes(&adapter->parts[i]);
     }
     return bytes;
 }
