@@ -164,6 +164,16 @@ bt_status_t bt_adapters_open(bt_worker_t *w, const bt_start_t *s)
     if (bt_adapters_max_rank(w->config) == 0) {
         return BT_OK;
     }
+    if (bt_adapters_are_loaded_later(w->config) &&
+        bt_backend_owns_memory(w->backend)) {
+        /* run_load() may not call a back end that another thread drives. */
+        BT_LOG_ERROR(
+            "the %s back end has the adapters that are named at its "
+            "start (--lora); loading others while it runs (--lora-dir, "
+            "--lora-cache-host-memory) is for the cpu back end",
+            w->backend->caps->name);
+        return BT_ERR_UNSUPPORTED;
+    }
     status = bt_hf_modules_read(s->gguf, why, sizeof(why), &w->adapters.model);
     if (status != BT_OK) {
         BT_LOG_ERROR("LoRA adapters: %s", why);

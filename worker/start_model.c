@@ -324,6 +324,7 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
     bt_memory_budget_t budget;
     bt_limit_t *const limit = &s->memory_limit;
     char why[WHY_BYTES] = "";
+    uint64_t adapters;
     uint64_t pool;
     bt_status_t status = find_weight_dir(w, s);
 
@@ -341,9 +342,11 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
     if (status != BT_OK) {
         return status;
     }
+    adapters = bt_adapters_estimate(w->config, s->gguf);
+    memory.device_bytes += memory.own_memory ? (size_t)adapters : 0;
     s->memory = memory;
     count_memory(w, &memory);
-    w->model_bytes += bt_adapters_estimate(w->config, s->gguf);
+    w->model_bytes += adapters; /* while they are read, at least */
     bt_limits_memory("", limit);
     budget = (bt_memory_budget_t){
         .available_bytes = limit->left + s->held_bytes,

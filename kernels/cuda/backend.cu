@@ -231,6 +231,7 @@ bt_kernels_ops_t make_ops()
     bt_cuda_matmul_experts_ops(&ops);
     bt_cuda_score_ops(&ops);
     bt_cuda_kv_ops(&ops);
+    bt_cuda_lora_ops(&ops);
     bt_cuda_weights_ops(&ops);
     bt_cuda_attention_ops(&ops);
     ops.copier_open = bt_cuda_copier_open;

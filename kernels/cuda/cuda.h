@@ -87,6 +87,7 @@ void bt_cuda_experts_ops(bt_kernels_ops_t *ops);
 void bt_cuda_matmul_experts_ops(bt_kernels_ops_t *ops);
 void bt_cuda_score_ops(bt_kernels_ops_t *ops);
 void bt_cuda_kv_ops(bt_kernels_ops_t *ops);
+void bt_cuda_lora_ops(bt_kernels_ops_t *ops);
 void bt_cuda_attention_ops(bt_kernels_ops_t *ops);
 void bt_cuda_coll_ops(bt_kernels_ops_t *ops);
 void bt_cuda_workload_ops(bt_kernels_ops_t *ops);

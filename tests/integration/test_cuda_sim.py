@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 
+from adapters import ATTENTION, Adapter
 from harness import BUILD, PACED, Cluster, Skip, children_of, default_model, is_there, tiny_model, wait_until
 from test_experts import MODELS
 from test_failures import expect_refusal
@@ -94,6 +95,46 @@ def test_experts_on_a_device_give_the_tokens_of_the_cpu():
                     assert (ask_all(c, texts, 1, 6), ask_all(c, texts, len(texts), 6)) == (want, want), (name, decode)
                     left_nothing(c)
         assert len({tuple(ids) for ids in want}) > 1, name
+
+
+def lora_answers(model, backend, lora, names):
+    """Of each adapter, and of the model (None), alone and then all at once, twice each."""
+    def one(name):
+        body = dict(prompt="one two three four five six", max_tokens=8, temperature=0, ignore_eos=True, return_token_ids=True)
+        status, said = c.post("/v1/completions", dict(body, **({"model": name} if name else {})), timeout=600)
+        assert status == 200, said
+        return said["choices"][0]["token_ids"]
+
+    with Cluster(model, worker_args=["--backend", backend, "--compute-watchdog-ms", "600000", "--prefix-cache", "off", *lora], router_args=lora,
+                 env=dict(plugin(), BATON_SIMT_RACES="0")) as c:
+        alone = [one(name) for name in names]
+        with concurrent.futures.ThreadPoolExecutor(2 * len(names)) as pool:
+            together = list(pool.map(one, names * 2))
+        left_nothing(c)
+    return alone, together
+
+
+def test_adapters_on_a_device_give_the_tokens_of_the_cpu():
+    """Of all products of a dense model, and of the attention beside experts; rows of several and of none in a batch."""
+    shape = dict(layers=2, dim=64, heads=4, kv_heads=2, ffn=128)
+    for more, products in ({}, None), (dict(architecture="qwen3moe", experts=8, experts_used=2, expert_ffn=32), ATTENTION):
+        with tempfile.TemporaryDirectory() as d:
+            model = tiny_model(d, context=512, seed=1, **dict(shape, **more))
+            made = {f"r{rank}": Adapter(rank, 20 + rank, shape, *([products] if products else [])) for rank in (1, 8, 13, 64)}
+            lora = [f"--lora={name}={adapter.peft(os.path.join(d, name))}" for name, adapter in made.items()]
+            names = [None, *made]
+            alone, together = lora_answers(model, "cpu", lora, names)
+            assert len({tuple(ids) for ids in alone}) == len(names) and together == alone * 2, alone
+            assert lora_answers(model, DEVICE, lora, names) == (alone, together), more
+
+
+def test_device_refuses_adapters_that_come_while_it_runs():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=1, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
+        with cluster(model, "cpu", "cpu") as c:
+            worker = c.start_worker("decode", 9, ["--backend", DEVICE, "--lora-dir", d])
+            wait_until("the worker ended", lambda: not worker.alive())
+            assert "while it runs (--lora-dir, --lora-cache-host-memory) is for the cpu back end" in worker.log(), worker.log()
 
 
 def test_experts_by_tensor_numerics_agree_on_certain_tokens():

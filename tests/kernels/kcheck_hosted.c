@@ -8,9 +8,10 @@
 #include "common/base/alloc.h"
 #include "tests/kernels/kcheck.h"
 
-#define GUARD_BYTES 256u
-#define GUARD_BYTE  0x3c
-#define MAX_WEIGHTS 8u
+#define GUARD_BYTES  256u
+#define GUARD_BYTE   0x3c
+#define MAX_WEIGHTS  8u
+#define MAX_ADAPTERS 64u
 
 typedef struct shape {
     const bt_weight_t *weight;
@@ -646,6 +647,50 @@ static void combine(bt_backend_t *be, const bt_expert_rows_t *rows,
     tables_back(h, NULL, &own, n_rows);
 }
 
+/* ---- adapters ---- */
+
+static size_t a_bytes(const bt_lora_rows_t *rows, uint32_t n_in)
+{
+    return bt_lora_rows_in(n_in) * bt_lora_rank_lanes(rows->rank) *
+           ((rows->type == BT_KTYPE_F32) ? 4 : 2);
+}
+
+static size_t b_bytes(const bt_lora_rows_t *rows, uint32_t n_out)
+{
+    return rows->rank * bt_lora_lanes(n_out) *
+           ((rows->type == BT_KTYPE_F32) ? 4 : 2);
+}
+
+static void lora(bt_backend_t *be, const bt_lora_step_t *step)
+{
+    const hosted_t *h = self(be);
+    bt_lora_rows_t groups[MAX_ADAPTERS];
+    bt_lora_step_t own = *step;
+
+    kc_expect(step->n_groups <= MAX_ADAPTERS, "too many adapters");
+    for (uint32_t i = 0; i < step->n_groups; i++) {
+        const bt_lora_rows_t *const g = &step->groups[i];
+
+        groups[i] = *g;
+        groups[i].a = there(h, g->a, a_bytes(g, step->n_in));
+        groups[i].b = there(h, g->b, b_bytes(g, step->n_out));
+    }
+    own.groups = groups;
+    own.x = there(h, step->x, floats(1, kc_size(step->x)));
+    own.down = there(h, step->down, floats(1, kc_size(step->down)));
+    own.y = there(h, step->y, floats(1, kc_size(step->y)));
+    h->real->ops->lora(h->real, &own);
+    back(h, NULL, own.x, floats(1, kc_size(step->x)));
+    back(h, NULL, own.down, floats(1, kc_size(step->down)));
+    back(h, step->y, own.y, floats(1, kc_size(step->y)));
+    for (uint32_t i = 0; i < step->n_groups; i++) {
+        const bt_lora_rows_t *const g = &step->groups[i];
+
+        back(h, NULL, groups[i].a, a_bytes(g, step->n_in));
+        back(h, NULL, groups[i].b, b_bytes(g, step->n_out));
+    }
+}
+
 static void hosted_close(bt_backend_t *be)
 {
     bt_backend_close(self(be)->real);
@@ -744,6 +789,7 @@ bt_backend_t *kc_hosted(bt_backend_t *real)
         SAME_IF(embed),
         SAME_IF(take_tokens),
         SAME_IF(matmul),
+        SAME_IF(lora),
         SAME_IF(route),
         SAME_IF(matmul_experts),
         SAME_IF(add_expert_bias),
