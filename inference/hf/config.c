@@ -8,10 +8,11 @@
 #include "inference/hf/hf_priv.h"
 
 /* Larger than any model; they keep products of two inside 64 bits. */
-#define MAX_LAYERS 4096u
-#define MAX_WIDTH  (1u << 20)
-#define MAX_HEADS  8192u
-#define MAX_VOCAB  (1u << 24)
+#define MAX_LAYERS  4096u
+#define MAX_WIDTH   (1u << 20)
+#define MAX_HEADS   8192u
+#define MAX_VOCAB   (1u << 24)
+#define MAX_EXPERTS 4096u
 
 /* ---- the family's table ---- */
 
@@ -170,6 +171,11 @@ static void read_shape(bt_hf_t *hf)
     }
     otherwise = s->dim / s->n_heads;
     s->head_dim = bt_hf_count(hf, "head_dim", 1, MAX_WIDTH / 128, &otherwise);
+    if (hf->family->experts) {
+        s->n_experts = bt_hf_count(hf, EXPERTS, 1, MAX_EXPERTS, NULL);
+        s->n_nextn =
+            bt_hf_count(hf, "num_nextn_predict_layers", 0, MAX_LAYERS, &none);
+    }
     s->n_vocab = bt_hf_count(hf, "vocab_size", 1, MAX_VOCAB, &none);
     s->tied = (tied != NULL) ? tied->kind == BT_JSON_TRUE : hf->family->tied;
 }
@@ -411,11 +417,44 @@ static void put_falcon(bt_hf_t *hf)
     }
 }
 
+/* Writes how many layers have no experts; a list of them must be the first
+ * ones. */
+static void put_dense_layers(bt_hf_t *hf)
+{
+    const bt_json_node_t *const list = bt_hf_config(hf, "mlp_only_layers");
+    const bt_json_node_t *at;
+
+    if (!hf->family->experts || (list == NULL)) {
+        return;
+    }
+    if ((list->kind != BT_JSON_ARRAY) || (list->n > hf->shape.n_layers)) {
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json: mlp_only_layers is not a list of layers");
+        return;
+    }
+    at = bt_json_first(list);
+    for (uint32_t i = 0; i < list->n; i++) {
+        uint64_t layer;
+
+        if (!bt_json_as_u64(at, &layer) || (layer != i)) {
+            bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                       "config.json: mlp_only_layers are not the first ones, "
+                       "which is not supported");
+            return;
+        }
+        at = bt_json_next(hf->config.doc, at);
+    }
+    if (list->n > 0) {
+        bt_hf_put_u32(hf, "leading_dense_block_count", list->n);
+    }
+}
+
 /* Writes keys that no table line covers. */
 static void put_extras(bt_hf_t *hf)
 {
     const char *const arch = hf->family->arch;
 
+    put_dense_layers(hf);
     if (strcmp(arch, "falcon") == 0) {
         put_falcon(hf);
     }

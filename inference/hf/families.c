@@ -168,6 +168,170 @@ static const bt_hf_name_t phi3_names[] = {
     END_NAMES,
 };
 
+/* ---- experts ---- */
+
+#define EXPERT_KEYS                                                   \
+    {EXPERTS, "expert_count", BT_HF_U32, true, NULL},                 \
+    {                                                                 \
+        "num_experts_per_tok|experts_per_token", "expert_used_count", \
+            BT_HF_U32, true, NULL                                     \
+    }
+
+/* Of all experts in one tensor, as transformers 5 has them in memory. */
+#define FUSED_EXPERTS                                                       \
+    {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight|ffn_up_exps.weight", \
+     BT_HF_EXPERTS_HALVES},                                                 \
+    {                                                                       \
+        "mlp.experts.down_proj", "ffn_down_exps.weight", BT_HF_EXPERTS      \
+    }
+
+#define EXPERT_NAMES                                                 \
+    {"mlp.gate*", "ffn_gate_inp", BT_HF_AS_IS},                      \
+        {"mlp.experts.#.gate_proj*", "ffn_gate_exps", BT_HF_EXPERT}, \
+        {"mlp.experts.#.up_proj*", "ffn_up_exps", BT_HF_EXPERT},     \
+        {"mlp.experts.#.down_proj*", "ffn_down_exps", BT_HF_EXPERT}, \
+        FUSED_EXPERTS
+
+static const bt_hf_key_t mixtral_keys[] = {
+    EXPERT_KEYS,
+    {"sliding_window", "attention.sliding_window", BT_HF_U32, false, NULL},
+    END_KEYS,
+};
+
+static const bt_hf_name_t mixtral_names[] = {
+    {"block_sparse_moe.gate*", "ffn_gate_inp", BT_HF_AS_IS},
+    {"block_sparse_moe.experts.#.w1*", "ffn_gate_exps", BT_HF_EXPERT},
+    {"block_sparse_moe.experts.#.w3*", "ffn_up_exps", BT_HF_EXPERT},
+    {"block_sparse_moe.experts.#.w2*", "ffn_down_exps", BT_HF_EXPERT},
+    EXPERT_NAMES,
+    END_NAMES,
+};
+
+static const bt_hf_key_t qwen2moe_keys[] = {
+    EXPERT_KEYS,
+    {"moe_intermediate_size", "expert_feed_forward_length", BT_HF_U32, true,
+     NULL},
+    {"shared_expert_intermediate_size", "expert_shared_feed_forward_length",
+     BT_HF_U32, true, NULL},
+    {"norm_topk_prob", "expert_weights_norm", BT_HF_BOOL, false, "false"},
+    END_KEYS,
+};
+
+static const bt_hf_name_t qwen2moe_names[] = {
+    EXPERT_NAMES,
+    {"mlp.shared_expert.gate_proj*", "ffn_gate_shexp", BT_HF_AS_IS},
+    {"mlp.shared_expert.up_proj*", "ffn_up_shexp", BT_HF_AS_IS},
+    {"mlp.shared_expert.down_proj*", "ffn_down_shexp", BT_HF_AS_IS},
+    {"mlp.shared_expert_gate*", "ffn_gate_inp_shexp", BT_HF_AS_IS},
+    END_NAMES,
+};
+
+static const bt_hf_key_t qwen3moe_keys[] = {
+    EXPERT_KEYS,
+    {"moe_intermediate_size", "expert_feed_forward_length", BT_HF_U32, true,
+     NULL},
+    {"norm_topk_prob", "expert_weights_norm", BT_HF_BOOL, false, "false"},
+    END_KEYS,
+};
+
+static const bt_hf_name_t expert_names[] = {
+    EXPERT_NAMES,
+    END_NAMES,
+};
+
+static const char *const qwen_moe_checks[] = {"decoder_sparse_step=1", NULL};
+
+static const bt_hf_key_t olmoe_keys[] = {
+    EXPERT_KEYS,
+    {"norm_topk_prob", "expert_weights_norm", BT_HF_BOOL, false, "false"},
+    {"clip_qkv", "attention.clamp_kqv", BT_HF_F32, false, NULL},
+    END_KEYS,
+};
+
+static const bt_hf_key_t granitemoe_keys[] = {
+    EXPERT_KEYS,
+    {"attention_multiplier", "attention.scale", BT_HF_F32, false, NULL},
+    {"embedding_multiplier", "embedding_scale", BT_HF_F32, false, NULL},
+    {"residual_multiplier", "residual_scale", BT_HF_F32, false, NULL},
+    {"logits_scaling", "logit_scale", BT_HF_F32, false, NULL},
+    {"shared_intermediate_size", "expert_shared_feed_forward_length", BT_HF_U32,
+     false, NULL},
+    END_KEYS,
+};
+
+static const bt_hf_name_t granitemoe_names[] = {
+    {"block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight",
+     BT_HF_AS_IS},
+    {"block_sparse_moe.input_linear.weight",
+     "ffn_gate_exps.weight|ffn_up_exps.weight", BT_HF_EXPERTS_HALVES},
+    {"block_sparse_moe.output_linear.weight", "ffn_down_exps.weight",
+     BT_HF_EXPERTS},
+    {"shared_mlp.input_linear.weight",
+     "ffn_gate_shexp.weight|ffn_up_shexp.weight", BT_HF_EXPERTS_HALVES},
+    {"shared_mlp.output_linear*", "ffn_down_shexp", BT_HF_AS_IS},
+    END_NAMES,
+};
+
+static const bt_hf_key_t glm4moe_keys[] = {
+    EXPERT_KEYS,
+    {"moe_intermediate_size", "expert_feed_forward_length", BT_HF_U32, true,
+     NULL},
+    {"n_shared_experts", "expert_shared_count", BT_HF_U32, false, NULL},
+    {"first_k_dense_replace", "leading_dense_block_count", BT_HF_U32, false,
+     "1"},
+    {"routed_scaling_factor", "expert_weights_scale", BT_HF_F32, false, "1"},
+    {"norm_topk_prob", "expert_weights_norm", BT_HF_BOOL, false, "true"},
+    {"n_group", "expert_group_count", BT_HF_U32, false, NULL},
+    {"topk_group", "expert_group_used_count", BT_HF_U32, false, NULL},
+    {"", "expert_gating_func", BT_HF_U32, false, "2"},   /* sigmoid */
+    {"", "nextn_predict_layers", BT_HF_U32, false, "0"}, /* left out */
+    END_KEYS,
+};
+
+static const bt_hf_name_t glm4moe_names[] = {
+    EXPERT_NAMES,
+    {"post_attention_layernorm*", "post_attention_norm", BT_HF_AS_IS},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias", BT_HF_AS_IS},
+    {"mlp.shared_experts.gate_proj*", "ffn_gate_shexp", BT_HF_AS_IS},
+    {"mlp.shared_experts.up_proj*", "ffn_up_shexp", BT_HF_AS_IS},
+    {"mlp.shared_experts.down_proj*", "ffn_down_shexp", BT_HF_AS_IS},
+    END_NAMES,
+};
+
+static const char *const glm4moe_checks[] = {"n_group=1", "topk_group=1", NULL};
+
+static const bt_hf_default_t glm4moe_defaults[] = {
+    GIVEN("partial_rotary_factor", "0.5"),
+    {NULL, {0}},
+};
+
+static const bt_hf_key_t gpt_oss_keys[] = {
+    EXPERT_KEYS,
+    {"intermediate_size", "expert_feed_forward_length", BT_HF_U32, true, NULL},
+    {"sliding_window", "attention.sliding_window", BT_HF_U32, false, NULL},
+    END_KEYS,
+};
+
+static const bt_hf_name_t gpt_oss_names[] = {
+    {"post_attention_layernorm*", "post_attention_norm", BT_HF_AS_IS},
+    {"self_attn.sinks", "attn_sinks.weight", BT_HF_AS_IS},
+    {"mlp.router*", "ffn_gate_inp", BT_HF_AS_IS},
+    {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight|ffn_up_exps.weight",
+     BT_HF_EXPERTS_TURNS},
+    {"mlp.experts.gate_up_proj.weight",
+     "ffn_gate_exps.weight|ffn_up_exps.weight", BT_HF_EXPERTS_TURNS},
+    {"mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias|ffn_up_exps.bias",
+     BT_HF_EXPERTS_TURNS},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight", BT_HF_EXPERTS_TRANSPOSE},
+    {"mlp.experts.down_proj.weight", "ffn_down_exps.weight",
+     BT_HF_EXPERTS_TRANSPOSE},
+    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias", BT_HF_EXPERTS},
+    END_NAMES,
+};
+
+static const char *const gpt_oss_checks[] = {"swiglu_limit=7.0",
+                                             "swiglu_alpha=1.702", NULL};
+
 /* ---- OLMo 1, Baichuan, Mistral 3 ---- */
 
 static const bt_hf_key_t olmo_keys[] = {
@@ -561,17 +725,58 @@ static const bt_hf_family_t families[] = {
      .keys = mpt_keys,
      .names = mpt_names,
      .global_names = mpt_globals},
-};
-
-/* Families whose models are not read from folders, but that adapters are for:
- * names within a layer alone. Of experts no adapter is computed. */
-static const bt_hf_family_t adapted_families[] = {
-    {.model_type = "qwen3_moe", .arch = "qwen3moe"},
-    {.model_type = "qwen2_moe", .arch = "qwen2moe"},
-    {.model_type = "olmoe", .arch = "olmoe"},
-    {.model_type = "glm4_moe", .arch = "glm4moe"},
-    {.model_type = "gpt_oss", .arch = "gpt-oss"},
-    {.model_type = "granitemoe", .arch = "granitemoe", .turns = true},
+    {.model_type = "mixtral",
+     .arch = "llama",
+     .turns = true,
+     .experts = true,
+     .windows = BT_HF_ONE_WINDOW,
+     .keys = mixtral_keys,
+     .names = mixtral_names},
+    {.model_type = "qwen2_moe",
+     .arch = "qwen2moe",
+     .experts = true,
+     .late_windows = true,
+     .checks = qwen_moe_checks,
+     .keys = qwen2moe_keys,
+     .names = qwen2moe_names},
+    {.model_type = "qwen3_moe",
+     .arch = "qwen3moe",
+     .experts = true,
+     .late_windows = true,
+     .checks = qwen_moe_checks,
+     .keys = qwen3moe_keys,
+     .names = expert_names},
+    {.model_type = "olmoe",
+     .arch = "olmoe",
+     .experts = true,
+     .keys = olmoe_keys,
+     .names = expert_names},
+    {.model_type = "granitemoe",
+     .arch = "granitemoe",
+     .turns = true,
+     .experts = true,
+     .keys = granitemoe_keys,
+     .names = granitemoe_names},
+    {.model_type = "granitemoeshared",
+     .arch = "granitemoe",
+     .turns = true,
+     .experts = true,
+     .keys = granitemoe_keys,
+     .names = granitemoe_names},
+    {.model_type = "glm4_moe",
+     .arch = "glm4moe",
+     .experts = true,
+     .checks = glm4moe_checks,
+     .defaults = glm4moe_defaults,
+     .keys = glm4moe_keys,
+     .names = glm4moe_names},
+    {.model_type = "gpt_oss",
+     .arch = "gpt-oss",
+     .experts = true,
+     .windows = 2,
+     .checks = gpt_oss_checks,
+     .keys = gpt_oss_keys,
+     .names = gpt_oss_names},
 };
 
 static const bt_hf_key_t eagle3_keys[] = {
@@ -634,11 +839,8 @@ const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len)
 const bt_hf_family_t *bt_hf_family_of_arch(const char *arch, size_t len,
                                            uint32_t i)
 {
-    const size_t n = BT_ARRAY_LEN(families);
-
-    for (size_t k = 0; k < n + BT_ARRAY_LEN(adapted_families); k++) {
-        const bt_hf_family_t *const f =
-            (k < n) ? &families[k] : &adapted_families[k - n];
+    for (size_t k = 0; k < BT_ARRAY_LEN(families); k++) {
+        const bt_hf_family_t *const f = &families[k];
 
         if ((strlen(f->arch) == len) && (memcmp(f->arch, arch, len) == 0) &&
             (i-- == 0)) {
@@ -653,5 +855,6 @@ const char *bt_hf_family_names(void)
     return "llama, mistral, ministral, ministral3, mistral3, smollm3, granite, "
            "internlm2, olmo, olmo2, olmo3, qwen2, qwen3, gemma, gemma2, "
            "gemma3_text, gemma3, phi3, gpt2, gpt_neox, falcon, starcoder2, "
-           "cohere2, baichuan, bloom, mpt";
+           "cohere2, baichuan, bloom, mpt, mixtral, qwen2_moe, qwen3_moe, "
+           "olmoe, granitemoe, granitemoeshared, glm4_moe, gpt_oss";
 }

@@ -27,7 +27,8 @@ typedef enum bt_hf_kind {
 
 typedef struct bt_hf_key {
     const char *config; /**< names in config.json, of which the first present
-                             one counts: "a|b"; see bt_hf_config() */
+                             one counts: "a|b"; see bt_hf_config(). "": none,
+                             the default is the value */
     const char *key;    /**< GGUF key without "ARCH." */
     bt_hf_kind_t kind;
     bool needed;
@@ -55,11 +56,21 @@ typedef enum bt_hf_how {
     BT_HF_SKIP, /**< skip: has no effect */
     BT_HF_ZERO, /**< check that all are zeros, and skip */
     BT_HF_IDS,  /**< bt_hf_add_target_ids() */
+    /* Experts; GGUF has those of a layer stacked in one tensor. */
+    BT_HF_EXPERT,  /**< stack the matrices of the experts, '#' in the name */
+    BT_HF_EXPERTS, /**< as stored: (experts, out, in), or (experts, out) */
+    BT_HF_EXPERTS_TRANSPOSE, /**< (experts, in, out) */
+    BT_HF_EXPERTS_HALVES, /**< split (experts, 2 out, in), or (2 out, in), into
+                               the first half of the outputs and the second */
+    /** split (experts, in, 2 out), or (experts, 2 out), into the even outputs
+     *  and the odd ones; of MXFP4 blocks, (experts, 2 out, in) */
+    BT_HF_EXPERTS_TURNS,
 } bt_hf_how_t;
 
 typedef struct bt_hf_name {
     const char *hf;   /**< name without the prefix, and without "layers.N." for
-                           a layer's; may end in '*' for .weight and .bias */
+                           a layer's; may end in '*' for .weight and .bias,
+                           and have '#' for the number of an expert */
     const char *gguf; /**< GGUF name, for a layer's without "blk.N." */
     bt_hf_how_t how;
 } bt_hf_name_t;
@@ -99,6 +110,7 @@ typedef struct bt_hf_family {
     bool own_head;          /**< a stored lm_head never is */
     bool long_factors;      /**< rope factors for short and long contexts */
     bool no_rope;           /**< no RoPE */
+    bool experts;           /**< layers have experts */
     bool late_windows;      /**< with use_sliding_window, layers from
                                  max_window_layers on have the window */
     int windows;      /**< bt_hf_windows_t, or the period of layers without
@@ -125,8 +137,7 @@ extern const bt_hf_family_t bt_hf_family_eagle3;
 /** Returns the family of a model_type. @return NULL: no such family */
 const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len);
 /** Returns family @a i of those with this general.architecture, for names of
- *  adapters' modules: also of families that no folder is read of. @return NULL:
- *  there are not so many */
+ *  adapters' modules. @return NULL: there are not so many */
 const bt_hf_family_t *bt_hf_family_of_arch(const char *arch, size_t len,
                                            uint32_t i);
 /** Returns all model_types, for error messages. */
@@ -150,10 +161,11 @@ const char *bt_hf_family_names(void);
 
 #define CONTEXT \
     "max_position_embeddings|n_ctx|n_positions|max_sequence_length|max_seq_len|model_max_length"
-#define WIDTH  "hidden_size|n_embd|n_embed|d_model"
-#define LAYERS "num_hidden_layers|n_layer|n_layers"
-#define HEADS  "num_attention_heads|n_head|n_heads"
-#define FFN    "intermediate_size|n_inner"
+#define WIDTH   "hidden_size|n_embd|n_embed|d_model"
+#define LAYERS  "num_hidden_layers|n_layer|n_layers"
+#define HEADS   "num_attention_heads|n_head|n_heads"
+#define FFN     "intermediate_size|n_inner"
+#define EXPERTS "num_experts|num_local_experts|n_routed_experts"
 
 #define SILU "silu|swish"
 #define TANH "gelu_pytorch_tanh|gelu_new|gelu_fast"

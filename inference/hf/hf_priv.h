@@ -97,8 +97,10 @@ typedef struct bt_hf_shape {
     uint32_t n_heads;
     uint32_t n_kv_heads;
     uint32_t head_dim;
-    uint32_t n_vocab; /**< 0: not given */
-    bool tied;        /**< output matrix is the embedding's */
+    uint32_t n_vocab;   /**< 0: not given */
+    uint32_t n_experts; /**< experts of a layer; 0: the family has none */
+    uint32_t n_nextn;   /**< layers behind these that draft */
+    bool tied;          /**< output matrix is the embedding's */
 } bt_hf_shape_t;
 
 /** One safetensors file. */
@@ -106,6 +108,17 @@ typedef struct bt_hf_shard {
     bt_folder_file_t file;
     bt_safetensors_t st;
 } bt_hf_shard_t;
+
+/** Matrices of one name in a layer that a folder stores as one tensor for each
+ *  expert, and GGUF stacked. */
+typedef struct bt_hf_stack {
+    bt_recipe_stack_t made;
+    bt_recipe_stack_t codes;     /**< n 0: there are none */
+    const bt_st_tensor_t *first; /**< first one found; NULL: none yet */
+    uint32_t n_found;
+    uint32_t type;   /**< ggml_type of all parts */
+    uint64_t tensor; /**< index in bt_hf_store_t.tensors */
+} bt_hf_stack_t;
 
 /** Data owned by an open model; addresses are stable. */
 typedef struct bt_hf_store {
@@ -123,6 +136,12 @@ typedef struct bt_hf_store {
     bt_gguf_tensor_t *codes; /**< tensors as codes, where available */
     bt_recipe_t *code_recipes;
     uint64_t n_tensors;
+    bt_hf_stack_t *stacks; /**< experts.c: of each layer and name; NULL: no
+                                expert is in a tensor of its own */
+    uint64_t n_stacks;
+    bt_recipe_t *parts;      /**< parts of all stacks, one behind another */
+    bt_recipe_t *code_parts; /**< parts as codes */
+    uint64_t n_parts;
     bt_gguf_span_t *spans;
     uint64_t n_spans;
     float *rope_factors[2]; /**< owned data of tensors that no file has */
@@ -206,10 +225,45 @@ void bt_hf_store_free(void *store); /**< NULL is allowed. */
 
 /* ---- names.c ---- */
 
+#define BT_HF_STORED_BYTES 512 /* size of a stored tensor's name */
+
+/** Parts of a stored tensor's name that vary within a line of a table. */
+typedef struct bt_hf_match {
+    bool of_layer;
+    uint32_t layer;
+    uint32_t expert;  /**< number in place of '#' */
+    const char *tail; /**< ".weight" or ".bias" in place of '*'; "" */
+} bt_hf_match_t;
+
+/** State of one stored tensor while it is mapped. */
+typedef struct bt_hf_item {
+    const bt_st_tensor_t *stored;
+    char name[BT_HF_STORED_BYTES]; /**< without quantization */
+    bt_recipe_t recipe;
+    uint32_t type; /**< ggml_type of the recipe's result */
+    bool quantized;
+} bt_hf_item_t;
+
 /** Finds the family's line for a tensor. @return NULL: there is none */
 const bt_hf_name_t *bt_hf_line_of(const bt_hf_t *hf, const char *full_name,
-                                  bool *of_layer_p, uint32_t *layer_p,
-                                  const char **tail_p);
+                                  bt_hf_match_t *match_p);
+/** Fails: the stored tensor @a what. */
+bt_status_t bt_hf_wrong(bt_hf_t *hf, const bt_hf_item_t *item,
+                        const char *what);
+/** Plans a tensor that is used as stored: a vector or a matrix. */
+BT_MUST_CHECK bt_status_t bt_hf_plain_recipe(bt_hf_t *hf, bt_hf_item_t *item);
+/** Finds the ggml_type of a stored tensor's numbers. */
+BT_MUST_CHECK bt_status_t bt_hf_plain_type(bt_hf_t *hf,
+                                           const bt_hf_item_t *item,
+                                           uint32_t *type_p);
+/** Adds a tensor that the item's recipe makes.
+ *  @param [in] name  in GGUF, of @a len bytes; a layer's without "blk.N.", and
+ *          all without the tail
+ *  @param [in] dims  shape in GGUF's order; the product of all but the first
+ *          is the recipe's n_out */
+BT_MUST_CHECK bt_status_t bt_hf_add_tensor(
+    bt_hf_t *hf, const bt_hf_item_t *item, const bt_hf_match_t *match,
+    const char *name, size_t len, const uint64_t *dims, uint32_t n_dims);
 /** Return the orders of rows that BT_HF_FUSED and BT_HF_SPLIT, BT_HF_PACK, and
  *  BT_HF_QUERY and BT_HF_KEY stand for. */
 bt_recipe_order_t bt_hf_fused_order(const bt_hf_t *hf);
@@ -218,6 +272,18 @@ bt_recipe_order_t bt_hf_halves_order(const bt_hf_t *hf, uint32_t n_heads);
 
 /** Fills the store's tensors from the stored ones. */
 BT_MUST_CHECK bt_status_t bt_hf_name_tensors(bt_hf_t *hf);
+
+/* ---- experts.c ---- */
+
+/** True for a transformation of experts' tensors. */
+bool bt_hf_is_of_experts(bt_hf_how_t how);
+/** Maps a tensor of one expert, or of all experts of a layer; a fused one is
+ *  split. A quantized item has its recipe. */
+BT_MUST_CHECK bt_status_t bt_hf_map_experts(bt_hf_t *hf, bt_hf_item_t *item,
+                                            const bt_hf_name_t *line,
+                                            const bt_hf_match_t *match);
+/** Completes the stacked tensors; no expert may be missing. */
+BT_MUST_CHECK bt_status_t bt_hf_end_experts(bt_hf_t *hf);
 
 /* ---- quant.c ---- */
 

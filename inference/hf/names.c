@@ -8,25 +8,15 @@
 #include "inference/hf/hf_priv.h"
 #include "inference/hf/quant_rows.h"
 
-#define MAX_OUTPUTS 3   /* tensors made of one stored tensor */
-#define NAME_BYTES  512 /* size of a stored tensor's name */
-#define EXTRA       2   /* tensors that no file has: factors */
+#define MAX_OUTPUTS 3 /* tensors made of one stored tensor */
+#define EXTRA       2 /* tensors that no file has: factors */
 #define TYPE_F32    0u
 #define TYPE_F16    1u
 #define TYPE_BF16   30u
 
 #define BAICHUAN_2_WORDS 125696u
 
-/* State of one stored tensor while it is mapped. */
-typedef struct item {
-    const bt_st_tensor_t *stored;
-    char name[NAME_BYTES]; /* without quantization, and without the prefix */
-    bt_recipe_t recipe;
-    uint32_t type; /* ggml_type of the recipe's result */
-    bool quantized;
-} item_t;
-
-static bt_status_t unknown(bt_hf_t *hf, const item_t *item)
+static bt_status_t unknown(bt_hf_t *hf, const bt_hf_item_t *item)
 {
     return bt_hf_fail(
         hf, BT_ERR_UNSUPPORTED,
@@ -36,7 +26,7 @@ static bt_status_t unknown(bt_hf_t *hf, const item_t *item)
         hf->family->model_type);
 }
 
-static bt_status_t wrong(bt_hf_t *hf, const item_t *item, const char *what)
+bt_status_t bt_hf_wrong(bt_hf_t *hf, const bt_hf_item_t *item, const char *what)
 {
     return bt_hf_fail(
         hf, BT_ERR_BAD_FILE, "tensor %s %s",
@@ -46,10 +36,39 @@ static bt_status_t wrong(bt_hf_t *hf, const item_t *item, const char *what)
 
 /* ---- tables ---- */
 
-static bool matches(const char *pattern, const char *name, const char **tail_p)
+/* Reads a number without zeros before it, of at most 6 digits. */
+static bool cut_number(const char **at_p, uint32_t *n_p)
 {
-    const size_t n = strlen(pattern);
+    const char *at = *at_p;
+    uint32_t n = 0;
 
+    while ((*at >= '0') && (*at <= '9') && (at - *at_p < 6)) {
+        n = n * 10 + (uint32_t)(*at - '0');
+        at++;
+    }
+    if ((at == *at_p) || ((at - *at_p > 1) && (**at_p == '0'))) {
+        return false;
+    }
+    *at_p = at;
+    *n_p = n;
+    return true;
+}
+
+static bool matches(const char *pattern, const char *name, bt_hf_match_t *match)
+{
+    size_t n = strcspn(pattern, "#");
+
+    if (pattern[n] == '#') {
+        if (strncmp(pattern, name, n) != 0) {
+            return false;
+        }
+        name += n;
+        pattern += n + 1;
+        if (!cut_number(&name, &match->expert)) {
+            return false;
+        }
+    }
+    n = strlen(pattern);
     if ((n > 0) && (pattern[n - 1] == '*')) {
         const char *const rest = name + n - 1;
 
@@ -57,18 +76,18 @@ static bool matches(const char *pattern, const char *name, const char **tail_p)
             ((strcmp(rest, ".weight") != 0) && (strcmp(rest, ".bias") != 0))) {
             return false;
         }
-        *tail_p = rest;
+        match->tail = rest;
         return true;
     }
-    *tail_p = "";
+    match->tail = "";
     return strcmp(pattern, name) == 0;
 }
 
 static const bt_hf_name_t *find_in(const bt_hf_name_t *table, const char *name,
-                                   const char **tail_p)
+                                   bt_hf_match_t *match)
 {
     for (; (table != NULL) && (table->hf != NULL); table++) {
-        if (matches(table->hf, name, tail_p)) {
+        if (matches(table->hf, name, match)) {
             return table;
         }
     }
@@ -83,18 +102,10 @@ static bool cut_layer(const bt_hf_family_t *family, const char *name,
         (family->layers != NULL) ? family->layers : "layers.";
     const size_t n = strlen(layers);
     const char *at = name + n;
-    uint32_t layer = 0;
-    int digits = 0;
+    uint32_t layer;
 
-    if (strncmp(name, layers, n) != 0) {
-        return false;
-    }
-    while ((*at >= '0') && (*at <= '9') && (digits < 6)) {
-        layer = layer * 10 + (uint32_t)(*at - '0');
-        at++;
-        digits++;
-    }
-    if ((digits == 0) || (*at != '.') || ((digits > 1) && (name[n] == '0'))) {
+    if ((strncmp(name, layers, n) != 0) || !cut_number(&at, &layer) ||
+        (*at != '.')) {
         return false;
     }
     *layer_p = layer;
@@ -104,7 +115,8 @@ static bool cut_layer(const bt_hf_family_t *family, const char *name,
 
 /* ---- recipes ---- */
 
-static bt_status_t plain_type(bt_hf_t *hf, const item_t *item, uint32_t *type_p)
+bt_status_t bt_hf_plain_type(bt_hf_t *hf, const bt_hf_item_t *item,
+                             uint32_t *type_p)
 {
     switch (item->stored->dtype) {
     case BT_ST_F32:
@@ -129,16 +141,16 @@ static bt_status_t plain_type(bt_hf_t *hf, const item_t *item, uint32_t *type_p)
 
 /* Sets rows and columns of a tensor that is used as stored: a vector is one row
  * where it is read whole, and rows of one number where its order changes. */
-static bt_status_t plain_recipe(bt_hf_t *hf, item_t *item)
+bt_status_t bt_hf_plain_recipe(bt_hf_t *hf, bt_hf_item_t *item)
 {
     const bt_st_tensor_t *const s = item->stored;
-    bt_status_t status = plain_type(hf, item, &item->type);
+    bt_status_t status = bt_hf_plain_type(hf, item, &item->type);
 
     if (status != BT_OK) {
         return status;
     }
     if ((s->n_dims == 0) || (s->n_dims > 2) || (s->n_elems == 0)) {
-        return wrong(hf, item, "is neither a vector nor a matrix");
+        return bt_hf_wrong(hf, item, "is neither a vector nor a matrix");
     }
     item->recipe = (bt_recipe_t){
         .row = bt_recipe_row_plain,
@@ -150,13 +162,13 @@ static bt_status_t plain_recipe(bt_hf_t *hf, item_t *item)
     return BT_OK;
 }
 
-static bool is_vector(const item_t *item)
+static bool is_vector(const bt_hf_item_t *item)
 {
     return !item->quantized && (item->stored->n_dims == 1);
 }
 
 /* Sets an order of heads; the number of rows must match the heads. */
-static bt_status_t set_order(bt_hf_t *hf, item_t *item,
+static bt_status_t set_order(bt_hf_t *hf, bt_hf_item_t *item,
                              const bt_recipe_order_t *order)
 {
     bt_recipe_t *const r = &item->recipe;
@@ -167,7 +179,8 @@ static bt_status_t set_order(bt_hf_t *hf, item_t *item,
         r->n_in = 1;
     }
     if (bt_recipe_order_stored(order) != r->n_out) {
-        return wrong(hf, item, "has not the rows that config.json calls for");
+        return bt_hf_wrong(hf, item,
+                           "has not the rows that config.json calls for");
     }
     r->order = *order;
     r->n_out = bt_recipe_order_rows(order);
@@ -196,7 +209,8 @@ bt_recipe_order_t bt_hf_halves_order(const bt_hf_t *hf, uint32_t n_heads)
                                .halves = true};
 }
 
-static bt_status_t turn_halves(bt_hf_t *hf, item_t *item, uint32_t n_heads)
+static bt_status_t turn_halves(bt_hf_t *hf, bt_hf_item_t *item,
+                               uint32_t n_heads)
 {
     const bt_recipe_order_t order = bt_hf_halves_order(hf, n_heads);
 
@@ -211,13 +225,13 @@ static bt_status_t turn_halves(bt_hf_t *hf, item_t *item, uint32_t n_heads)
     return set_order(hf, item, &order);
 }
 
-static bt_status_t transpose(bt_hf_t *hf, item_t *item)
+static bt_status_t transpose(bt_hf_t *hf, bt_hf_item_t *item)
 {
     bt_recipe_t *const r = &item->recipe;
     const uint64_t n_in = r->n_out;
 
     if (item->quantized || is_vector(item)) {
-        return wrong(hf, item, "is not a matrix of plain numbers");
+        return bt_hf_wrong(hf, item, "is not a matrix of plain numbers");
     }
     r->row = bt_recipe_row_transposed;
     r->n_out = r->n_in;
@@ -226,10 +240,10 @@ static bt_status_t transpose(bt_hf_t *hf, item_t *item)
     return BT_OK;
 }
 
-static bt_status_t plus_one(bt_hf_t *hf, item_t *item)
+static bt_status_t plus_one(bt_hf_t *hf, bt_hf_item_t *item)
 {
     if (!is_vector(item)) {
-        return wrong(hf, item, "is not a vector of plain numbers");
+        return bt_hf_wrong(hf, item, "is not a vector of plain numbers");
     }
     item->recipe.row = bt_recipe_row_plus_one;
     item->recipe.row_bytes = item->recipe.n_in * sizeof(float);
@@ -239,13 +253,13 @@ static bt_status_t plus_one(bt_hf_t *hf, item_t *item)
 
 /* Applies to the vocabulary size of Baichuan 2; the first generation's output
  * is used as stored. */
-static bt_status_t unit_rows(bt_hf_t *hf, item_t *item)
+static bt_status_t unit_rows(bt_hf_t *hf, bt_hf_item_t *item)
 {
     if (hf->shape.n_vocab != BAICHUAN_2_WORDS) {
         return BT_OK;
     }
     if (item->quantized || is_vector(item)) {
-        return wrong(hf, item, "is not a matrix of plain numbers");
+        return bt_hf_wrong(hf, item, "is not a matrix of plain numbers");
     }
     item->recipe.row = bt_recipe_row_unit;
     item->recipe.row_bytes = item->recipe.n_in * sizeof(float);
@@ -253,17 +267,17 @@ static bt_status_t unit_rows(bt_hf_t *hf, item_t *item)
     return BT_OK;
 }
 
-static bt_status_t check_zeros(bt_hf_t *hf, const item_t *item)
+static bt_status_t check_zeros(bt_hf_t *hf, const bt_hf_item_t *item)
 {
     for (uint64_t i = 0; i < item->stored->n_elems; i++) {
         if (bt_recipe_number(item->stored, i) != 0.0f) {
-            return wrong(hf, item, "is not zero, which is not supported");
+            return bt_hf_wrong(hf, item, "is not zero, which is not supported");
         }
     }
     return BT_OK;
 }
 
-static bt_status_t apply(bt_hf_t *hf, bt_hf_how_t how, item_t *item)
+static bt_status_t apply(bt_hf_t *hf, bt_hf_how_t how, bt_hf_item_t *item)
 {
     bt_recipe_order_t order;
 
@@ -289,7 +303,7 @@ static bt_status_t apply(bt_hf_t *hf, bt_hf_how_t how, item_t *item)
 /* ---- outputs ---- */
 
 /* True when the tensor is used as it is in the file; otherwise it is made. */
-static bool is_stored_so(const item_t *item)
+static bool is_stored_so(const bt_hf_item_t *item)
 {
     return (item->recipe.row == bt_recipe_row_plain) &&
            (item->recipe.order.n_segments == 0);
@@ -313,55 +327,67 @@ static void add_codes(bt_hf_store_t *store, uint64_t i)
     }
 }
 
-static bt_status_t add(bt_hf_t *hf, const item_t *item, const uint32_t *layer,
-                       const char *name, size_t name_len, const char *tail)
+bt_status_t bt_hf_add_tensor(bt_hf_t *hf, const bt_hf_item_t *item,
+                             const bt_hf_match_t *match, const char *name,
+                             size_t len, const uint64_t *dims, uint32_t n_dims)
 {
     bt_hf_store_t *const store = hf->store;
     const uint64_t i = store->n_tensors;
     bt_gguf_tensor_t *const t = &store->tensors[i];
     bt_recipe_t *const r = &store->recipes[i];
-    const bool vector = is_vector(item);
     uint64_t bytes;
     int n;
 
-    n = (layer != NULL)
+    n = match->of_layer
             ? snprintf(store->names[i], BT_HF_NAME_BYTES, "blk.%u.%.*s%s",
-                       *layer, (int)name_len, name, tail)
-            : snprintf(store->names[i], BT_HF_NAME_BYTES, "%.*s%s",
-                       (int)name_len, name, tail);
+                       match->layer, (int)len, name, match->tail)
+            : snprintf(store->names[i], BT_HF_NAME_BYTES, "%.*s%s", (int)len,
+                       name, match->tail);
     *r = item->recipe;
     if (__builtin_mul_overflow(r->n_out, (uint64_t)r->row_bytes, &bytes)) {
-        return wrong(hf, item, "is absurdly large");
+        return bt_hf_wrong(hf, item, "is absurdly large");
     }
     *t = (bt_gguf_tensor_t){
         .name = {.data = store->names[i], .len = (size_t)n},
-        .n_dims = vector ? 1 : 2,
-        .dims = {vector ? r->n_in * r->n_out : r->n_in, vector ? 1 : r->n_out,
-                 1, 1},
+        .n_dims = n_dims,
+        .dims = {1, 1, 1, 1},
         .type = item->type,
         .data = is_stored_so(item) ? item->stored->data : NULL,
         .bytes = bytes,
         .make = bt_recipe_make,
         .recipe = r,
     };
+    memcpy(t->dims, dims, n_dims * sizeof(*dims));
     add_codes(store, i);
     store->n_tensors++;
     return BT_OK;
 }
 
+/* Adds a vector or a matrix. */
+static bt_status_t add(bt_hf_t *hf, const bt_hf_item_t *item,
+                       const bt_hf_match_t *match, const char *name, size_t len)
+{
+    const bt_recipe_t *const r = &item->recipe;
+    const bool vector = is_vector(item);
+    const uint64_t dims[] = {vector ? r->n_in * r->n_out : r->n_in, r->n_out};
+
+    return bt_hf_add_tensor(hf, item, match, name, len, dims, vector ? 1 : 2);
+}
+
 /* Splits a fused matrix into query, key and value. */
-static bt_status_t split(bt_hf_t *hf, item_t *item,
-                         const bt_recipe_order_t *all, const uint32_t *layer,
-                         const char *names, const char *tail)
+static bt_status_t split(bt_hf_t *hf, bt_hf_item_t *item,
+                         const bt_recipe_order_t *all,
+                         const bt_hf_match_t *match, const char *names)
 {
     const uint64_t stored_rows = bt_recipe_order_stored(all);
 
     if (is_vector(item) || (item->recipe.n_out != stored_rows)) {
-        return wrong(hf, item, "has not the rows that config.json calls for");
+        return bt_hf_wrong(hf, item,
+                           "has not the rows that config.json calls for");
     }
     for (uint32_t i = 0; i < MAX_OUTPUTS; i++) {
         const size_t n = strcspn(names, "|");
-        item_t part = *item;
+        bt_hf_item_t part = *item;
         bt_status_t status;
 
         part.recipe.order = (bt_recipe_order_t){
@@ -372,7 +398,7 @@ static bt_status_t split(bt_hf_t *hf, item_t *item,
             .halves = hf->family->turns && (i < 2),
         };
         part.recipe.n_out = bt_recipe_order_rows(&part.recipe.order);
-        status = add(hf, &part, layer, names, n, tail);
+        status = add(hf, &part, match, names, n);
         if (status != BT_OK) {
             return status;
         }
@@ -448,41 +474,53 @@ static const char *without_prefix(const bt_hf_t *hf, const char *name)
 }
 
 const bt_hf_name_t *bt_hf_line_of(const bt_hf_t *hf, const char *full_name,
-                                  bool *of_layer_p, uint32_t *layer_p,
-                                  const char **tail_p)
+                                  bt_hf_match_t *match_p)
 {
     const bt_hf_family_t *const f = hf->family;
     const char *const name = without_prefix(hf, full_name);
     const char *rest = name;
+    bt_hf_match_t match = {.tail = ""};
     const bt_hf_name_t *line;
 
-    *of_layer_p = (f->only_layer != NULL) && cut(&rest, f->only_layer);
-    if (!*of_layer_p) {
-        *of_layer_p = cut_layer(f, name, layer_p, &rest);
+    match.of_layer = (f->only_layer != NULL) && cut(&rest, f->only_layer);
+    if (!match.of_layer) {
+        match.of_layer = cut_layer(f, name, &match.layer, &rest);
     }
-    if (*of_layer_p && (*layer_p >= hf->shape.n_layers)) {
+    if (match.of_layer && (match.layer >= hf->shape.n_layers)) {
         return NULL;
     }
-    line = find_in(*of_layer_p ? f->names : f->global_names, rest, tail_p);
+    line = find_in(match.of_layer ? f->names : f->global_names, rest, &match);
     if ((line == NULL) && !f->own_names) {
-        line = find_in(*of_layer_p ? bt_hf_common_names : bt_hf_common_globals,
-                       rest, tail_p);
+        line =
+            find_in(match.of_layer ? bt_hf_common_names : bt_hf_common_globals,
+                    rest, &match);
     }
+    *match_p = match;
     return line;
 }
 
-static bt_status_t map_item(bt_hf_t *hf, item_t *item)
+/* True for tensors of layers behind the last one, which draft. */
+static bool is_of_nextn(const bt_hf_t *hf, const char *full_name)
+{
+    const bt_hf_shape_t *const s = &hf->shape;
+    const char *rest;
+    uint32_t layer;
+
+    return cut_layer(hf->family, without_prefix(hf, full_name), &layer,
+                     &rest) &&
+           (layer >= s->n_layers) && (layer - s->n_layers < s->n_nextn);
+}
+
+static bt_status_t map_item(bt_hf_t *hf, bt_hf_item_t *item)
 {
     const bt_hf_name_t *line;
-    const char *tail = "";
-    uint32_t layer = 0;
-    bool of_layer = false;
+    bt_hf_match_t match;
     bt_status_t status;
 
-    if (is_of_images(hf, item->name)) {
+    if (is_of_images(hf, item->name) || is_of_nextn(hf, item->name)) {
         return BT_OK;
     }
-    line = bt_hf_line_of(hf, item->name, &of_layer, &layer, &tail);
+    line = bt_hf_line_of(hf, item->name, &match);
     if (line == NULL) {
         return unknown(hf, item);
     }
@@ -492,8 +530,11 @@ static bt_status_t map_item(bt_hf_t *hf, item_t *item)
     if (line->how == BT_HF_IDS) {
         return bt_hf_add_target_ids(hf, item->stored);
     }
+    if (bt_hf_is_of_experts(line->how)) {
+        return bt_hf_map_experts(hf, item, line, &match);
+    }
     if (!item->quantized) {
-        status = plain_recipe(hf, item);
+        status = bt_hf_plain_recipe(hf, item);
         if (status != BT_OK) {
             return status;
         }
@@ -506,22 +547,22 @@ static bt_status_t map_item(bt_hf_t *hf, item_t *item)
                                             ? bt_hf_fused_order(hf)
                                             : bt_hf_packed_order(hf);
 
-        return split(hf, item, &order, &layer, line->gguf, tail);
+        return split(hf, item, &order, &match, line->gguf);
     }
     status = apply(hf, line->how, item);
-    return (status == BT_OK) ? add(hf, item, of_layer ? &layer : NULL,
-                                   line->gguf, strlen(line->gguf), tail)
-                             : status;
+    return (status == BT_OK)
+               ? add(hf, item, &match, line->gguf, strlen(line->gguf))
+               : status;
 }
 
 static bt_status_t name_one(bt_hf_t *hf, const bt_st_tensor_t *stored)
 {
-    item_t item = {.stored = stored};
+    bt_hf_item_t item = {.stored = stored};
     bt_quant_part_t part = BT_QUANT_PLAIN;
     bt_status_t status;
 
-    if (stored->name.len >= NAME_BYTES - 16) {
-        return wrong(hf, &item, "has an absurdly long name");
+    if (stored->name.len >= BT_HF_STORED_BYTES - 16) {
+        return bt_hf_wrong(hf, &item, "has an absurdly long name");
     }
     hf->store->spans[hf->store->n_spans++] =
         (bt_gguf_span_t){.data = stored->data, .bytes = stored->bytes};
@@ -554,6 +595,9 @@ bt_status_t bt_hf_name_tensors(bt_hf_t *hf)
     }
     for (uint64_t i = 0; (status == BT_OK) && (i < store->n_stored); i++) {
         status = name_one(hf, store->stored[i]);
+    }
+    if (status == BT_OK) {
+        status = bt_hf_end_experts(hf);
     }
     return (status == BT_OK) ? bt_hf_rope_factors(hf) : status;
 }

@@ -130,6 +130,14 @@ static bt_recipe_order_t turned(const bt_hf_t *hf, uint32_t n_heads)
                              : (bt_recipe_order_t){0};
 }
 
+/* True for the router and for shared experts, of which no adapter is computed,
+ * as of experts. */
+static bool is_beside_experts(const char *gguf)
+{
+    return (strncmp(gguf, "ffn_gate_inp", strlen("ffn_gate_inp")) == 0) ||
+           (strstr(gguf, "_shexp") != NULL);
+}
+
 static uint32_t parts_of(const bt_hf_t *hf, const bt_hf_name_t *line,
                          uint32_t layer, bt_hf_module_part_t *parts)
 {
@@ -137,6 +145,9 @@ static uint32_t parts_of(const bt_hf_t *hf, const bt_hf_name_t *line,
     const size_t len = strlen(line->gguf);
     bt_recipe_order_t order = {0};
 
+    if (is_beside_experts(line->gguf)) {
+        return 0;
+    }
     switch (line->how) {
     case BT_HF_QUERY:
         order = turned(hf, hf->shape.n_heads);
@@ -191,14 +202,12 @@ uint32_t bt_hf_module_find(const bt_hf_modules_t *modules, const char *name,
                       .n_kv_heads = modules->n_kv_heads,
                       .head_dim = modules->head_dim},
         };
-        const char *tail;
-        uint32_t layer = 0;
-        bool of_layer = false;
-        const bt_hf_name_t *const line =
-            bt_hf_line_of(&hf, tensor, &of_layer, &layer, &tail);
-        const uint32_t n = (of_layer && (line != NULL) && (line->gguf != NULL))
-                               ? parts_of(&hf, line, layer, parts)
-                               : 0;
+        bt_hf_match_t match;
+        const bt_hf_name_t *const line = bt_hf_line_of(&hf, tensor, &match);
+        const uint32_t n =
+            ((line != NULL) && match.of_layer && (line->gguf != NULL))
+                ? parts_of(&hf, line, match.layer, parts)
+                : 0;
 
         if (n > 0) {
             return n;

@@ -75,10 +75,11 @@ void bt_recipe_row_transposed(const bt_recipe_t *recipe, uint64_t row,
                               uint8_t *out)
 {
     const uint32_t size = bt_st_dtype_bytes(recipe->data->dtype);
-    const uint64_t width = recipe->data->dims[1];
+    const uint64_t width = recipe->data->dims[recipe->data->n_dims - 1];
+    const uint64_t first = row / width * recipe->n_in * width + row % width;
 
     for (uint64_t i = 0; i < recipe->n_in; i++) {
-        memcpy(out + i * size, recipe->data->data + (i * width + row) * size,
+        memcpy(out + i * size, recipe->data->data + (first + i * width) * size,
                size);
     }
 }
@@ -122,6 +123,46 @@ bt_status_t bt_recipe_make(const void *recipe, void *out)
                (uint8_t *)out + i * r->row_bytes);
     }
     return BT_OK;
+}
+
+bt_status_t bt_recipe_stack_make(const void *stack, void *out)
+{
+    const bt_recipe_stack_t *const s = stack;
+    uint8_t *at = out;
+    bt_status_t status = BT_OK;
+
+    for (uint64_t i = 0; (status == BT_OK) && (i < s->n); i++) {
+        status = bt_recipe_make(&s->parts[i], at);
+        at += s->parts[i].n_out * s->parts[i].row_bytes;
+    }
+    return status;
+}
+
+/* Writes F32 numbers: the stored row of F32, F16 or BF16. */
+static void row_as_f32(const bt_recipe_t *recipe, uint64_t row, uint8_t *out)
+{
+    for (uint64_t i = 0; i < recipe->n_in; i++) {
+        const float value =
+            bt_recipe_number(recipe->data, row * recipe->n_in + i);
+
+        memcpy(out + i * sizeof(value), &value, sizeof(value));
+    }
+}
+
+void bt_recipe_to_f32(bt_recipe_t *recipe)
+{
+    if (recipe->row == bt_recipe_row_plain) {
+        recipe->row = row_as_f32;
+    } else if (recipe->row == bt_quant_row_fp8_bf16) {
+        recipe->row = bt_quant_row_fp8;
+    } else if (recipe->row == bt_quant_row_int8_q8_0) {
+        recipe->row = bt_quant_row_int8;
+    } else if ((recipe->row == bt_quant_row_q4_0) ||
+               (recipe->row == bt_quant_row_q5_0) ||
+               (recipe->row == bt_quant_row_q8_0)) {
+        recipe->row = bt_quant_row_f32;
+    } /* others are of F32 */
+    recipe->row_bytes = recipe->n_in * sizeof(float);
 }
 
 #define BLOCK 32u /* numbers of a block of Q4_0, Q5_0 and Q8_0 */

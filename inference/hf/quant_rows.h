@@ -72,7 +72,7 @@ struct bt_recipe {
 
 /** Copies a row as it is stored. */
 void bt_recipe_row_plain(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
-/** Copies a column of the stored matrix as a row. */
+/** Copies a column of the stored matrix, or of one of several, as a row. */
 void bt_recipe_row_transposed(const bt_recipe_t *recipe, uint64_t row,
                               uint8_t *out);
 /** Writes F32 numbers, one more than those stored as F32, F16 or BF16. */
@@ -95,6 +95,18 @@ uint64_t bt_recipe_order_stored(const bt_recipe_order_t *order);
 
 /** Makes the whole tensor; a bt_gguf_make_fn. */
 bt_status_t bt_recipe_make(const void *recipe, void *out);
+
+/** Matrices of one type and shape, one behind the other. */
+typedef struct bt_recipe_stack {
+    const bt_recipe_t *parts;
+    uint64_t n;
+} bt_recipe_stack_t;
+
+/** Makes the whole tensor; a bt_gguf_make_fn. */
+bt_status_t bt_recipe_stack_make(const void *stack, void *out);
+
+/** Changes a recipe to one of F32 numbers of equal values. */
+void bt_recipe_to_f32(bt_recipe_t *recipe);
 
 /*
  * Converts rows of quantized matrices, as planned by quant.c. Packed codes of

@@ -25,16 +25,10 @@ static void put_optional(bt_hf_t *hf, const char *names, const char *key)
  * are given. */
 static void put_yarn_scale(bt_hf_t *hf)
 {
-    const bt_json_node_t *const whole = bt_hf_config(hf, ".truncate");
     const float scale = bt_hf_float(hf, ".mscale", 0.0f);
     const float all = bt_hf_float(hf, ".mscale_all_dim", 0.0f);
     const float factor = bt_hf_float(hf, ".factor", 1.0f);
 
-    if ((whole != NULL) && (whole->kind != BT_JSON_TRUE)) {
-        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                   "config.json: truncate is not true, which is not supported "
-                   "for positions of the type yarn");
-    }
     if ((scale == 0.0f) || (all == 0.0f) ||
         (bt_hf_config(hf, ".attention_factor|.attn_factor") != NULL)) {
         return;
@@ -69,6 +63,22 @@ static void check_dynamic(bt_hf_t *hf)
     }
 }
 
+/* Writes whether the bounds of scaled pairs are rounded to whole pairs, for
+ * which GGUF has no key. */
+static void put_truncate(bt_hf_t *hf)
+{
+    const bt_json_node_t *const truncate = bt_hf_config(hf, ".truncate");
+
+    if ((truncate == NULL) || (truncate->kind == BT_JSON_TRUE)) {
+        return;
+    }
+    if (truncate->kind != BT_JSON_FALSE) {
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json: truncate is not true or false");
+    }
+    bt_gguf_meta_bool(&hf->meta, "baton.rope.yarn_truncate", false);
+}
+
 static void put_yarn(bt_hf_t *hf)
 {
     static const char *const keys[][2] = {
@@ -86,6 +96,7 @@ static void put_yarn(bt_hf_t *hf)
         put_optional(hf, keys[i][0], keys[i][1]);
     }
     put_yarn_scale(hf);
+    put_truncate(hf);
 }
 
 static void put_rope_type(bt_hf_t *hf)

@@ -307,6 +307,9 @@ void bt_hf_store_free(void *ptr)
     bt_free(store->rope_factors[0]);
     bt_free(store->rope_factors[1]);
     bt_free(store->target_ids);
+    bt_free(store->stacks);
+    bt_free(store->parts);
+    bt_free(store->code_parts);
     bt_free(store->spans);
     bt_free(store->recipes);
     bt_free(store->codes);

@@ -295,8 +295,8 @@ static const void *get_all(bt_loader_t *loader, const char *name,
 
 static bool is_whole(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
 {
-    return (cut->rows.n == t->dims[1]) && (cut->columns.n == t->dims[0]) &&
-           (t->dims[2] == 1) && (t->dims[3] == 1);
+    return (cut->rows.n == t->dims[1] * t->dims[2] * t->dims[3]) &&
+           (cut->columns.n == t->dims[0]);
 }
 
 /* Copies the cut's bytes, one row behind the other. */

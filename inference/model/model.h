@@ -52,6 +52,8 @@ typedef struct bt_rope {
     float mix;
     float fast;
     float slow;
+    bool untruncated;        /**< YaRN: the two bounds are not rounded to whole
+                                  pairs */
     uint32_t trained_tokens; /**< trained context length before positions
                                   were scaled */
     /** LongRoPE: other frequencies apply when the configured context is longer

@@ -23,33 +23,25 @@ static void read_tensors(const bt_gguf_t *gguf)
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void open_with(const uint8_t *data, size_t size, const uint8_t *weights,
+                      size_t n_weights)
 {
-    static uint8_t weights[8192];
-    static size_t n_weights;
+    const bt_folder_entry_t entries[] = {
+        {"config.json", data, size},
+        {"tokenizer.json", HF_TOKENIZER, strlen(HF_TOKENIZER)},
+        {"generation_config.json", data, size},
+        {"model.safetensors", weights, n_weights},
+    };
     bt_gguf_t *gguf = NULL;
     bt_hparams_t hp;
     char why[400];
 
-    if (n_weights == 0) {
-        n_weights = hf_weights(weights, sizeof(weights));
-    }
-    {
-        const bt_folder_entry_t entries[] = {
-            {"config.json", data, size},
-            {"tokenizer.json", HF_TOKENIZER, strlen(HF_TOKENIZER)},
-            {"generation_config.json", data, size},
-            {"model.safetensors", weights, n_weights},
-        };
-
-        memset(why, 'x', sizeof(why));
-        if (bt_hf_open_memory(entries, BT_ARRAY_LEN(entries), why, sizeof(why),
-                              &gguf) != BT_OK) {
-            BT_ASSERT_ALWAYS((gguf == NULL) &&
-                             (strnlen(why, sizeof(why)) > 0) &&
-                             (strnlen(why, sizeof(why)) < sizeof(why)));
-            return 0;
-        }
+    memset(why, 'x', sizeof(why));
+    if (bt_hf_open_memory(entries, BT_ARRAY_LEN(entries), why, sizeof(why),
+                          &gguf) != BT_OK) {
+        BT_ASSERT_ALWAYS((gguf == NULL) && (strnlen(why, sizeof(why)) > 0) &&
+                         (strnlen(why, sizeof(why)) < sizeof(why)));
+        return;
     }
     read_tensors(gguf);
     sink += bt_gguf_identity(gguf).lo + bt_gguf_content(gguf).lo;
@@ -57,5 +49,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         BT_ASSERT_ALWAYS((hp.head_dim > 0) && (hp.n_vocab > 0));
     }
     bt_gguf_close(gguf);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static size_t (*const writers[])(uint8_t *, size_t) = {
+        hf_weights, hf_expert_weights, hf_fused_weights};
+    static uint8_t weights[BT_ARRAY_LEN(writers)][8192];
+    static size_t n_weights[BT_ARRAY_LEN(writers)];
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(writers); i++) {
+        if (n_weights[i] == 0) {
+            n_weights[i] = writers[i](weights[i], sizeof(weights[i]));
+        }
+        open_with(data, size, weights[i], n_weights[i]);
+    }
     return 0;
 }

@@ -5,6 +5,7 @@
 #define BT_TESTS_FUZZ_HF_FILES_H
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "inference/hf/hf.h"
@@ -19,45 +20,104 @@
     "\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3},\"merges\":[[" \
     "\"a\",\"b\"]]}}"
 
-/** model.safetensors: each matrix of 4 × 4, each vector of 4, in F32.
- *  @return bytes */
-static inline size_t hf_weights(uint8_t *out, size_t cap)
+/** One F32 tensor of zeros. */
+typedef struct hf_tensor {
+    const char *name;
+    const char *shape; /**< as JSON has it: "4,2" */
+} hf_tensor_t;
+
+static inline size_t hf_elems(const char *shape)
 {
-    static const struct {
-        const char *name;
-        size_t n;
-    } tensors[] = {
-        {"model.embed_tokens.weight", 16},
-        {"model.norm.weight", 4},
-        {"model.layers.0.input_layernorm.weight", 4},
-        {"model.layers.0.post_attention_layernorm.weight", 4},
-        {"model.layers.0.self_attn.q_proj.weight", 16},
-        {"model.layers.0.self_attn.k_proj.weight", 16},
-        {"model.layers.0.self_attn.v_proj.weight", 16},
-        {"model.layers.0.self_attn.o_proj.weight", 16},
-        {"model.layers.0.mlp.gate_proj.weight", 16},
-        {"model.layers.0.mlp.up_proj.weight", 16},
-        {"model.layers.0.mlp.down_proj.weight", 16},
-    };
+    size_t n = 1;
+
+    for (const char *at = shape; at != NULL; at = strchr(at, ',')) {
+        at += (*at == ',') ? 1 : 0;
+        n *= (size_t)strtoul(at, NULL, 10);
+    }
+    return n;
+}
+
+/** Writes a safetensors file of these tensors, as many as fit in @a cap.
+ *  @return bytes */
+static inline size_t hf_file(const hf_tensor_t *tensors, size_t n_tensors,
+                             uint8_t *out, size_t cap)
+{
     char *const header = (char *)out + 8;
     size_t at = 0;
     size_t data = 0;
     uint64_t n;
 
-    for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
+    for (size_t i = 0; i < n_tensors; i++) {
+        const size_t bytes = 4 * hf_elems(tensors[i].shape);
+
         at += (size_t)snprintf(header + at, cap - 8 - at,
                                "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],"
                                "\"data_offsets\":[%zu,%zu]}",
                                (i == 0) ? "{" : ",", tensors[i].name,
-                               (tensors[i].n == 4) ? "4" : "4,4", data,
-                               data + 4 * tensors[i].n);
-        data += 4 * tensors[i].n;
+                               tensors[i].shape, data, data + bytes);
+        data += bytes;
     }
     header[at++] = '}';
     n = at;
     memcpy(out, &n, sizeof(n));
     memset(header + at, 0, data);
     return 8 + at + data;
+}
+
+#define HF_ATTENTION                                                  \
+    {"model.embed_tokens.weight", "4,4"}, {"model.norm.weight", "4"}, \
+        {"model.layers.0.input_layernorm.weight", "4"},               \
+        {"model.layers.0.post_attention_layernorm.weight", "4"},      \
+        {"model.layers.0.self_attn.q_proj.weight", "4,4"},            \
+        {"model.layers.0.self_attn.k_proj.weight", "4,4"},            \
+        {"model.layers.0.self_attn.v_proj.weight", "4,4"},            \
+    {                                                                 \
+        "model.layers.0.self_attn.o_proj.weight", "4,4"               \
+    }
+
+/** model.safetensors: each matrix of 4 × 4, each vector of 4.
+ *  @return bytes */
+static inline size_t hf_weights(uint8_t *out, size_t cap)
+{
+    static const hf_tensor_t tensors[] = {
+        HF_ATTENTION,
+        {"model.layers.0.mlp.gate_proj.weight", "4,4"},
+        {"model.layers.0.mlp.up_proj.weight", "4,4"},
+        {"model.layers.0.mlp.down_proj.weight", "4,4"},
+    };
+
+    return hf_file(tensors, sizeof(tensors) / sizeof(tensors[0]), out, cap);
+}
+
+/** The same model with two experts, 2 wide, each in tensors of its own.
+ *  @return bytes */
+static inline size_t hf_expert_weights(uint8_t *out, size_t cap)
+{
+    static const hf_tensor_t tensors[] = {
+        HF_ATTENTION,
+        {"model.layers.0.mlp.gate.weight", "2,4"},
+        {"model.layers.0.mlp.experts.0.gate_proj.weight", "2,4"},
+        {"model.layers.0.mlp.experts.0.up_proj.weight", "2,4"},
+        {"model.layers.0.mlp.experts.0.down_proj.weight", "4,2"},
+        {"model.layers.0.mlp.experts.1.gate_proj.weight", "2,4"},
+        {"model.layers.0.mlp.experts.1.up_proj.weight", "2,4"},
+        {"model.layers.0.mlp.experts.1.down_proj.weight", "4,2"},
+    };
+
+    return hf_file(tensors, sizeof(tensors) / sizeof(tensors[0]), out, cap);
+}
+
+/** The same, all experts in one tensor, gate and up fused. @return bytes */
+static inline size_t hf_fused_weights(uint8_t *out, size_t cap)
+{
+    static const hf_tensor_t tensors[] = {
+        HF_ATTENTION,
+        {"model.layers.0.mlp.gate.weight", "2,4"},
+        {"model.layers.0.mlp.experts.gate_up_proj", "2,4,4"},
+        {"model.layers.0.mlp.experts.down_proj", "2,4,2"},
+    };
+
+    return hf_file(tensors, sizeof(tensors) / sizeof(tensors[0]), out, cap);
 }
 
 #endif

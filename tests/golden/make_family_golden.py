@@ -315,7 +315,7 @@ class Model:
             shared = act(self.linear(x, at + "ffn_gate_shexp")) * self.linear(x, at + "ffn_up_shexp")
             shared = self.linear(shared, at + "ffn_down_shexp")
             if at + "ffn_gate_inp_shexp.weight" in self.w:
-                shared = shared / (1.0 + np.exp(-(x @ self.w[at + "ffn_gate_inp_shexp.weight"])))[:, None]
+                shared = shared / (1.0 + np.exp(-(x @ self.w[at + "ffn_gate_inp_shexp.weight"].ravel())))[:, None]
             out += shared
         return out
 

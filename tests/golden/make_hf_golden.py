@@ -33,6 +33,9 @@ KV = dict(COMMON, num_key_value_heads=2)
 MINISTRAL_ROPE = dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0, original_max_position_embeddings=16,
                       beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)
 
+GPT_OSS_ROPE = dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, original_max_position_embeddings=64,
+                    beta_fast=32.0, beta_slow=1.0, truncate=False)
+
 # Class of the configuration, what it is given, and what is put into config.json afterwards.
 CASES = {
     "llama": ("LlamaConfig", dict(KV), {}),
@@ -76,6 +79,23 @@ CASES = {
                               attn_config=dict(clip_qkv=6.0)), {"architectures": ["MPTForCausalLM"]}),
     "olmo": ("OlmoConfig", dict(KV, clip_qkv=8.0, pad_token_id=0, eos_token_id=2), {}),
     "olmo3": ("Olmo3Config", dict(KV, num_hidden_layers=4, sliding_window=32, pad_token_id=0, eos_token_id=2), {}),
+    "mixtral": ("MixtralConfig", dict(KV, num_local_experts=3, num_experts_per_tok=2, sliding_window=None), {}),
+    "qwen2_moe": ("Qwen2MoeConfig", dict(KV, num_experts=11, num_experts_per_tok=4, moe_intermediate_size=8,
+                                         shared_expert_intermediate_size=24), {}),
+    "qwen3_moe": ("Qwen3MoeConfig", dict(KV, head_dim=16, num_experts=5, num_experts_per_tok=2,
+                                         moe_intermediate_size=8, norm_topk_prob=True), {}),
+    "olmoe": ("OlmoeConfig", dict(KV, num_experts=4, num_experts_per_tok=2, pad_token_id=0, eos_token_id=2), {}),
+    "granitemoe": ("GraniteMoeConfig", dict(KV, num_local_experts=3, num_experts_per_tok=2, embedding_multiplier=12.0,
+                                            attention_multiplier=0.015625, residual_multiplier=0.22,
+                                            logits_scaling=6.0, tie_word_embeddings=True), {}),
+    "granitemoeshared": ("GraniteMoeSharedConfig", dict(KV, num_local_experts=3, num_experts_per_tok=2,
+                                                        shared_intermediate_size=24), {}),
+    "glm4_moe": ("Glm4MoeConfig", dict(KV, head_dim=16, n_routed_experts=4, num_experts_per_tok=2,
+                                       moe_intermediate_size=8, n_shared_experts=2, first_k_dense_replace=1,
+                                       use_qk_norm=True, attention_bias=True, routed_scaling_factor=1.5,
+                                       num_nextn_predict_layers=0), {}),
+    "gpt_oss": ("GptOssConfig", dict(KV, head_dim=16, num_local_experts=3, num_experts_per_tok=2, sliding_window=16,
+                                     max_position_embeddings=256, rope_parameters=GPT_OSS_ROPE), {}),
     "ministral3": ("Ministral3Config", dict(KV, head_dim=16, pad_token_id=0, bos_token_id=1, eos_token_id=2,
                                             rope_parameters=MINISTRAL_ROPE), {}),
     # Not in transformers: configuration and names as its published files have them.
@@ -242,6 +262,7 @@ def describe(case):
     """config.json and the stored tensors' shapes."""
     import torch
     import transformers
+    from safetensors import safe_open
     if case in BESIDE_IMAGES:
         text, kind, name, place, images = BESIDE_IMAGES[case]
         config, shapes = describe(text)
@@ -255,11 +276,15 @@ def describe(case):
     config = getattr(transformers, config_class)(**settings)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
+    shapes = {name: tuple(t.shape) for name, t in model.state_dict().items() if t.dtype.is_floating_point}
     with tempfile.TemporaryDirectory() as folder:
         config.architectures = [type(model).__name__]
         config.save_pretrained(folder)
         written = json.loads((Path(folder) / "config.json").read_text())
-    shapes = {name: tuple(t.shape) for name, t in model.state_dict().items() if t.dtype.is_floating_point}
+        if getattr(config, "num_experts_per_tok", None):  # files have other names than memory
+            transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+            with safe_open(Path(folder) / "model.safetensors", "pt") as file:
+                shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
     if getattr(config, "tie_word_embeddings", False):
         shapes.pop("lm_head.weight", None)
     return dict(written, **more), shapes

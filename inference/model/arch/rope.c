@@ -23,6 +23,7 @@ static float yarn_magnitude(float factor, float weight)
 static void read_yarn(bt_keys_t *keys, float factor, bt_rope_t *rope)
 {
     float weight = 0.0f;
+    bool truncate = true;
 
     rope->mix = 1.0f;
     rope->fast = DEFAULT_FAST;
@@ -37,6 +38,11 @@ static void read_yarn(bt_keys_t *keys, float factor, bt_rope_t *rope)
     }
     bt_keys_positive_if(keys, "rope.scaling.yarn_attn_factor",
                         &rope->magnitude);
+    if ((bt_gguf_get_bool(keys->gguf, "baton.rope.yarn_truncate", &truncate) ==
+         BT_OK) &&
+        !truncate) {
+        rope->untruncated = true;
+    }
 }
 
 static void read_scaling(bt_keys_t *keys, bt_rope_t *rope)
@@ -122,7 +128,8 @@ static double pair_of_turns(const bt_rope_t *rope, double n)
 }
 
 /* Returns the scaled part of a pair's frequency: Peng et al., section 3.2, with
- * the two bounds rounded outwards to whole pairs as its authors do. */
+ * the two bounds rounded outwards to whole pairs as its authors do, unless the
+ * model says otherwise. */
 static double scaled_part(const bt_rope_t *rope, uint32_t i)
 {
     double low;
@@ -132,9 +139,14 @@ static double scaled_part(const bt_rope_t *rope, uint32_t i)
     if (!(rope->mix > 0.0f)) {
         return 1.0;
     }
-    low = fmax(0.0, floor(pair_of_turns(rope, (double)rope->fast)));
-    high =
-        fmin(rope->dims - 1.0, ceil(pair_of_turns(rope, (double)rope->slow)));
+    low = pair_of_turns(rope, (double)rope->fast);
+    high = pair_of_turns(rope, (double)rope->slow);
+    if (!rope->untruncated) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(0.0, low);
+    high = fmin(rope->dims - 1.0, high);
     ramp = (i - low) / fmax(0.001, high - low);
     return 1.0 - (double)rope->mix * (1.0 - fmin(1.0, fmax(0.0, ramp)));
 }

@@ -144,7 +144,7 @@ static void check_key(const bt_gguf_t *gguf, char *line)
 /* FNV of the tensor as numbers of the type that the converter writes, F32. */
 static uint64_t hash_of(const bt_gguf_tensor_t *t)
 {
-    const uint64_t n = t->dims[0] * t->dims[1];
+    const uint64_t n = t->dims[0] * t->dims[1] * t->dims[2];
     uint8_t *const bytes = bt_calloc(t->bytes, 1);
     float *const values = bt_calloc(n, sizeof(*values));
     uint64_t hash;
@@ -245,16 +245,43 @@ static void check_case(const char *golden, uint32_t type, uint32_t codes)
 static void every_family_is_read_as_the_converter_writes_it(void **state)
 {
     static const char *const cases[] = {
-        "hf_llama.txt",      "hf_llama_rope.txt",    "hf_mistral.txt",
-        "hf_smollm3.txt",    "hf_granite.txt",       "hf_olmo2.txt",
-        "hf_qwen2.txt",      "hf_qwen2_window.txt",  "hf_qwen3.txt",
-        "hf_gemma.txt",      "hf_gemma2.txt",        "hf_gemma3.txt",
-        "hf_phi3.txt",       "hf_phi3_long.txt",     "hf_gpt2.txt",
-        "hf_gpt_neox.txt",   "hf_falcon.txt",        "hf_falcon_new.txt",
-        "hf_starcoder2.txt", "hf_internlm2.txt",     "hf_cohere2.txt",
-        "hf_bloom.txt",      "hf_mpt.txt",           "hf_olmo.txt",
-        "hf_olmo3.txt",      "hf_ministral3.txt",    "hf_mistral3.txt",
-        "hf_baichuan.txt",   "hf_gemma3_images.txt",
+        "hf_llama.txt",
+        "hf_llama_rope.txt",
+        "hf_mistral.txt",
+        "hf_smollm3.txt",
+        "hf_granite.txt",
+        "hf_olmo2.txt",
+        "hf_qwen2.txt",
+        "hf_qwen2_window.txt",
+        "hf_qwen3.txt",
+        "hf_gemma.txt",
+        "hf_gemma2.txt",
+        "hf_gemma3.txt",
+        "hf_phi3.txt",
+        "hf_phi3_long.txt",
+        "hf_gpt2.txt",
+        "hf_gpt_neox.txt",
+        "hf_falcon.txt",
+        "hf_falcon_new.txt",
+        "hf_starcoder2.txt",
+        "hf_internlm2.txt",
+        "hf_cohere2.txt",
+        "hf_bloom.txt",
+        "hf_mpt.txt",
+        "hf_olmo.txt",
+        "hf_olmo3.txt",
+        "hf_ministral3.txt",
+        "hf_mistral3.txt",
+        "hf_baichuan.txt",
+        "hf_gemma3_images.txt",
+        "hf_mixtral.txt",
+        "hf_qwen2_moe.txt",
+        "hf_qwen3_moe.txt",
+        "hf_olmoe.txt",
+        "hf_granitemoe.txt",
+        "hf_granitemoeshared.txt",
+        "hf_glm4_moe.txt",
+        "hf_gpt_oss.txt",
     };
 
     (void)state;

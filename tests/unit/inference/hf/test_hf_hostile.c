@@ -186,9 +186,9 @@ static void bad_config_json_is_refused_with_the_reason(void **state)
         {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"su\"}"),
          BT_ERR_UNSUPPORTED, "positions of the type su are not supported"},
         {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"yarn\","
-                      "\"factor\":4,\"truncate\":false,"
+                      "\"factor\":4,\"truncate\":0,"
                       "\"original_max_position_embeddings\":4}"),
-         BT_ERR_UNSUPPORTED, "truncate is not true"},
+         BT_ERR_BAD_FILE, "truncate is not true or false"},
         {"{\"model_type\":\"mistral3\"}", BT_ERR_BAD_FILE,
          "text_config, which models of the type mistral3 have, is missing"},
         {"{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":"

@@ -255,6 +255,9 @@ static void attention_of_models_with_experts_has_places(void **state)
         assert_int_equal(
             find(archs[i], "model.layers.0.mlp.experts.3.up_proj", parts), 0);
         assert_int_equal(find(archs[i], "model.layers.0.mlp.gate", parts), 0);
+        assert_int_equal(
+            find(archs[i], "model.layers.0.mlp.shared_expert.up_proj", parts),
+            0);
     }
 }
 
