@@ -168,6 +168,7 @@ typedef struct bt_config {
     const char *lora;             /* NAME=PATH;..., "" = none */
     const char *lora_dir;         /* DIR, "" = none are loaded at run time */
     uint64_t lora_memory_bytes;
+    const char *lora_task_dir;        /* DIR, "" = tasks are a router's own */
     const char *lora_prefetch_dir;    /* DIR, "" = none */
     uint64_t lora_cache_host_bytes;   /* 0: none are taken from clients */
     uint32_t max_lora_rank;           /* 64 */

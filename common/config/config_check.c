@@ -519,6 +519,10 @@ static bt_status_t check_adapters(const bt_config_store_t *store)
                                        : "--lora-cache-host-memory",
             c->n_models);
     }
+    if ((c->lora_task_dir[0] != '\0') && (c->lora_cache_host_bytes == 0)) {
+        return bt_config_complain(
+            store, "--lora-task-dir needs --lora-cache-host-memory");
+    }
     if ((store->config.lora_prefetch_dir[0] != '\0') &&
         (c->lora_cache_host_bytes == 0)) {
         return bt_config_complain(

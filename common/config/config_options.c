@@ -443,6 +443,7 @@ const bt_option_t bt_config_options[] = {
          "Memory of a router for LoRA adapters that clients send by Triton's lora_weights; 0: none are taken", "TensorRT-LLM's lora_cache_host_memory_bytes. The oldest is evicted; at workers they take --lora-memory"),
     TEXT(ADVANCED, "lora-prefetch-dir", "DIR", "", S | R, lora_prefetch_dir,
          "Folder of LoRA adapters that are there from the start, each in a folder named by its lora_task_id", "TensorRT-LLM's lora_prefetch_dir: model.lora_weights.npy and model.lora_config.npy. With --lora-cache-host-memory"),
+    TEXT(ADVANCED, "lora-task-dir", "DIR", "", S | R, lora_task_dir, "Folder by which routers know the same lora_task_ids; empty: each has its own", "Created with mode 0700 if only it is missing. --lora-cache-host-memory bounds its files, too"),
     COUNT(ADVANCED, "max-lora-rank", "64", 1, 512, "", ALL, max_lora_rank, "Largest rank of a LoRA adapter", "Memory for intermediate results grows with it"),
     COUNT(INTERNAL, "draft-tokens", "0", 0, 16, "tokens", S | WORKERS,
          draft_tokens,

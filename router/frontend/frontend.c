@@ -49,7 +49,7 @@ static bt_status_t open_models(bt_frontend_t *front)
         status = bt_served_adapters_open(&front->models, config);
     }
     return (status == BT_OK)
-               ? bt_lora_tasks_prefetch(bt_registry_find(&front->models, NULL))
+               ? bt_lora_tasks_open(bt_registry_find(&front->models, NULL))
                : status;
 }
 

@@ -14,6 +14,8 @@
 #include "inference/adapter/adapter_tensors.h"
 #include "router/frontend/adapter_loads.h"
 #include "router/frontend/frontend.h"
+#include "router/frontend/lora_task_files.h"
+#include "router/frontend/space.h"
 
 #define WHY_BYTES 512
 
@@ -40,9 +42,15 @@ typedef struct task {
     bt_pool_job_t job;
     bt_hf_modules_t model;
     uint32_t max_rank;
-    bt_adapter_tensors_t *tensors; /* owned */
+    bt_adapter_tensors_t *tensors; /* owned; NULL: the id alone */
+    bool is_busy;                  /* the job is at the pool */
+    bool has_known;                /* the adapter of `hash` is here */
     uint8_t *content;              /* owned, until the core has it */
     size_t content_bytes;
+    /* With --lora-task-dir. */
+    bool is_shared;
+    bt_hash128_t key; /* of its file */
+    bt_hash128_t file_hash, file_digest;
     bt_status_t status;
     char why[WHY_BYTES];
 } task_t;
@@ -55,9 +63,8 @@ struct bt_lora_tasks {
 
 /* ---- the pool ---- */
 
-static void read_tensors(bt_pool_job_t *job)
+static void read_tensors(task_t *task)
 {
-    task_t *const task = BT_CONTAINER_OF(job, task_t, job);
     bt_adapter_t *adapter = NULL;
 
     task->status =
@@ -77,7 +84,86 @@ static void read_tensors(bt_pool_job_t *job)
     bt_adapter_free(adapter);
 }
 
+/* Takes the task's file. With tensors it must be of these. */
+static bt_status_t read_file(task_t *task)
+{
+    const bt_hash128_t *const known = task->has_known ? &task->hash : NULL;
+    bt_lora_file_t file = {.bytes = 0};
+    const bt_status_t status = bt_lora_file_read(
+        task->served->front->config->lora_task_dir, task->key, known, &file);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if ((task->tensors != NULL) &&
+        !bt_hash128_equal(task->tensors->hash, file.hash)) {
+        bt_free(file.content);
+        return BT_ERR_EXISTS;
+    }
+    bt_free(task->content);
+    task->content = file.content; /* NULL: it is known */
+    task->content_bytes = file.bytes;
+    task->file_hash = file.hash;
+    task->file_digest = file.digest;
+    return BT_OK;
+}
+
+static bt_status_t write_tensors(task_t *task)
+{
+    const bt_config_t *const config = task->served->front->config;
+    bt_lora_file_t file = {.hash = task->tensors->hash};
+
+    read_tensors(task);
+    if (task->status != BT_OK) {
+        return task->status;
+    }
+    if (task->content_bytes > config->lora_cache_host_bytes) {
+        return BT_OK; /* refused later */
+    }
+    file.digest = task->digest;
+    file.content = task->content;
+    file.bytes = task->content_bytes;
+    task->file_hash = file.hash;
+    task->file_digest = file.digest;
+    return bt_lora_file_write(config->lora_task_dir, task->key, &file,
+                              config->lora_cache_host_bytes);
+}
+
+/* Compares the task with its file, which another router may have written, or
+ * writes it. */
+static void meet_file(task_t *task)
+{
+    bt_status_t status = read_file(task);
+
+    if ((status == BT_ERR_NOT_FOUND) && (task->tensors != NULL)) {
+        status = write_tensors(task);
+        if (status == BT_ERR_EXISTS) { /* another one was first */
+            status = read_file(task);
+        }
+    }
+    task->status = status;
+}
+
+static void run(bt_pool_job_t *job)
+{
+    task_t *const task = BT_CONTAINER_OF(job, task_t, job);
+
+    if (task->is_shared) {
+        meet_file(task);
+    } else {
+        read_tensors(task);
+    }
+}
+
 /* ---- the cache ---- */
+
+/* True when other routers are to know the tasks. */
+static bool is_shared(const bt_served_t *served)
+{
+    const char *const dir = served->front->config->lora_task_dir;
+
+    return (dir != NULL) && (dir[0] != '\0');
+}
 
 static void name_of(const task_t *task, char *out, size_t bytes)
 {
@@ -131,6 +217,7 @@ static void forget(task_t *task)
 static bool is_evictable(const task_t *task)
 {
     return (task->state == TASK_READY) && !task->is_prefetched &&
+           !task->is_busy &&
            !bt_core_adapter_is_used(task->served->core, task->digest);
 }
 
@@ -236,13 +323,81 @@ static bt_status_t give(task_t *task, bt_api_error_t *error)
     return BT_OK;
 }
 
+static void set_not_found(uint64_t id, bt_api_error_t *error)
+{
+    bt_api_error_set(error, 400, "lora_task_id",
+                     "LoRA task %" PRIu64 " not found in cache. Please send "
+                     "LoRA weights with request",
+                     id);
+}
+
+static void set_taken(const task_t *task, const char *what,
+                      bt_api_error_t *error)
+{
+    bt_api_error_set(error, 409, "lora_weights",
+                     "LoRA task %" PRIu64 " is %s with other weights: send "
+                     "these with another lora_task_id",
+                     task->id, what);
+}
+
+/* Ends what was asked of a file without an adapter. @return false: there is one
+ */
+static bool end_without_file(task_t *task)
+{
+    bt_api_error_t error = {0};
+
+    if (task->status == BT_ERR_NOT_FOUND) {
+        set_not_found(task->id, &error);
+    } else if (task->status == BT_ERR_EXISTS) {
+        set_taken(task, "known", &error);
+    } else if (task->status == BT_ERR_IO) {
+        BT_LOG_WARN("LoRA task %" PRIu64 ": --lora-task-dir cannot be used",
+                    task->id);
+        bt_api_error_set(&error, 503, NULL,
+                         "LoRA task %" PRIu64 " cannot be "
+                         "looked up",
+                         task->id);
+    } else {
+        return false;
+    }
+    tell(task, &error);
+    forget(task);
+    return true;
+}
+
+/* Takes what the file has: the adapter that is here, or another one. */
+static bool take_file(task_t *task)
+{
+    const bt_hash128_t before = task->digest;
+    const bool had_other = task->state != TASK_READING;
+
+    if (task->has_known && (task->content == NULL)) {
+        if (task->state == TASK_READY) {
+            tell(task, NULL);
+        }
+        return false;
+    }
+    task->hash = task->file_hash;
+    task->digest = task->file_digest;
+    task->state = TASK_READING;
+    if (had_other) {
+        bt_adapter_drop_unused(task->served, before);
+    }
+    return true;
+}
+
 static void read_done(bt_pool_job_t *job)
 {
     task_t *const task = BT_CONTAINER_OF(job, task_t, job);
     bt_api_error_t error = {0};
 
+    task->is_busy = false;
     if (!job->ran) {
         task->status = BT_ERR_NO_MEMORY;
+    }
+    if (task->is_shared && (end_without_file(task) ||
+                            ((task->status == BT_OK) && !take_file(task)))) {
+        return;
     }
     if (give(task, &error) != BT_OK) {
         fail(task, &error);
@@ -256,7 +411,8 @@ static bt_status_t add(bt_served_t *served, const char *tenant,
                        bt_api_lora_t *lora, task_t **task_p,
                        bt_api_error_t *error)
 {
-    const uint64_t bytes = lora->tensors->weights_bytes;
+    const uint64_t bytes =
+        (lora->tensors != NULL) ? lora->tensors->weights_bytes : 0;
     task_t *task;
     char why[WHY_BYTES] = "";
 
@@ -276,18 +432,26 @@ static bt_status_t add(bt_served_t *served, const char *tenant,
     task->served = served;
     task->id = lora->task_id;
     snprintf(task->tenant, sizeof(task->tenant), "%s", tenant);
-    task->hash = lora->tensors->hash;
+    if (lora->tensors != NULL) {
+        task->hash = lora->tensors->hash;
+    }
     task->bytes = bytes;
     task->max_rank = served->front->config->max_lora_rank;
     bt_list_init(&task->waiters);
     task->tensors = lora->tensors;
     lora->tensors = NULL;
-    task->job.run = read_tensors;
+    task->job.run = run;
     task->job.done = read_done;
     bt_list_push_back(&served->lora_tasks->list, &task->link);
     served->lora_tasks->bytes += bytes;
     *task_p = task;
     return BT_OK;
+}
+
+static void post(task_t *task)
+{
+    task->is_busy = true;
+    bt_pool_post(task->served->front->pool, &task->job, BT_POOL_FILES);
 }
 
 /* @return BT_ERR_NOT_FOUND: the task was evicted, since its tensors are others
@@ -303,11 +467,8 @@ static bt_status_t check_same(task_t *task, const bt_api_lora_t *lora,
         forget(task);
         return BT_ERR_NOT_FOUND;
     }
-    bt_api_error_set(error, 409, "lora_weights",
-                     "LoRA task %" PRIu64 " is %s with other weights: send "
-                     "these with another lora_task_id",
-                     task->id,
-                     task->is_prefetched ? "of --lora-prefetch-dir" : "in use");
+    set_taken(task, task->is_prefetched ? "of --lora-prefetch-dir" : "in use",
+              error);
     return BT_ERR_EXISTS;
 }
 
@@ -329,6 +490,60 @@ static bt_status_t open_cache(bt_served_t *served, bt_api_error_t *error)
     return BT_OK;
 }
 
+/* Key of a task's file: of the tenant, the id, and the model. */
+static bt_hash128_t key_of(const bt_served_t *served, const char *owner,
+                           uint64_t id)
+{
+    const uint8_t *const key = served->front->space_key;
+    char text[24];
+
+    snprintf(text, sizeof(text), "%" PRIu64, id);
+    return bt_space_of_adapter(key, bt_space_of_tenant(key, owner, text),
+                               served->identity);
+}
+
+/* Looks at the task's file before each use: other routers may have written it,
+ * or removed it. */
+static bt_status_t find_shared(bt_served_t *served, const char *owner,
+                               bt_api_lora_t *lora, bt_lora_waiter_t *waiter,
+                               bt_api_error_t *error)
+{
+    task_t *task = find(served, owner, lora->task_id);
+    bt_status_t status = BT_OK;
+
+    if ((task != NULL) && task->is_busy && (lora->tensors != NULL) &&
+        !bt_hash128_equal(lora->tensors->hash, task->hash)) {
+        bt_api_error_set(error, 503, "lora_weights",
+                         "LoRA task %" PRIu64 " is being looked up: send it "
+                         "again",
+                         task->id);
+        return BT_ERR_NO_MEMORY;
+    }
+    if (task != NULL) {
+        status = check_same(task, lora, error);
+        task = (status == BT_OK) ? task : NULL;
+    }
+    if ((status != BT_OK) && (status != BT_ERR_NOT_FOUND)) {
+        return status;
+    }
+    if (task == NULL) {
+        status = add(served, owner, lora, &task, error);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    task->is_shared = true;
+    task->key = key_of(served, owner, lora->task_id);
+    bt_list_remove(&task->link);
+    bt_list_push_back(&served->lora_tasks->list, &task->link);
+    bt_list_push_back(&task->waiters, &waiter->link);
+    if (!task->is_busy) {
+        task->has_known = task->state != TASK_READING;
+        post(task);
+    }
+    return BT_ERR_BUSY;
+}
+
 bt_status_t bt_lora_task_find(bt_served_t *served, const bt_tenant_t *tenant,
                               bt_api_lora_t *lora, bt_lora_waiter_t *waiter,
                               bt_hash128_t *digest_p, bt_api_error_t *error_p)
@@ -341,19 +556,19 @@ bt_status_t bt_lora_task_find(bt_served_t *served, const bt_tenant_t *tenant,
         return status;
     }
     task = find(served, owner, lora->task_id);
+    if (is_shared(served) && ((task == NULL) || !task->is_prefetched)) {
+        return find_shared(served, owner, lora, waiter, error_p);
+    }
     status =
         (task != NULL) ? check_same(task, lora, error_p) : BT_ERR_NOT_FOUND;
     if ((status == BT_ERR_NOT_FOUND) && (lora->tensors == NULL)) {
-        bt_api_error_set(error_p, 400, "lora_task_id",
-                         "LoRA task %" PRIu64 " not found in cache. Please "
-                         "send LoRA weights with request",
-                         lora->task_id);
+        set_not_found(lora->task_id, error_p);
         return BT_ERR_NOT_FOUND;
     }
     if (status == BT_ERR_NOT_FOUND) {
         status = add(served, owner, lora, &task, error_p);
         if (status == BT_OK) {
-            bt_pool_post(served->front->pool, &task->job, BT_POOL_FILES);
+            post(task);
         }
     }
     if (status != BT_OK) {
@@ -430,7 +645,7 @@ void bt_lora_tasks_tick(bt_served_t *served, uint64_t now_us)
         task_t *const task = BT_CONTAINER_OF(at, task_t, link);
 
         at = at->next;
-        if ((task->state == TASK_LOADING) &&
+        if ((task->state == TASK_LOADING) && !task->is_busy &&
             (task->n_looks != tasks->n_looks)) {
             task->n_looks = tasks->n_looks;
             look(task, now_us);
@@ -471,7 +686,7 @@ static bt_status_t prefetch(bt_served_t *served, const char *name)
     }
     if (status == BT_OK) {
         task->is_prefetched = true;
-        read_tensors(&task->job);
+        read_tensors(task);
         status = give(task, &error);
         if (status != BT_OK) {
             forget(task);
@@ -484,7 +699,7 @@ static bt_status_t prefetch(bt_served_t *served, const char *name)
     return status;
 }
 
-bt_status_t bt_lora_tasks_prefetch(bt_served_t *served)
+bt_status_t bt_lora_tasks_open(bt_served_t *served)
 {
     const char *const dir = served->front->config->lora_prefetch_dir;
     bt_api_error_t error = {0};
@@ -492,6 +707,12 @@ bt_status_t bt_lora_tasks_prefetch(bt_served_t *served)
     const struct dirent *entry;
     bt_status_t status;
 
+    if (is_shared(served)) {
+        status = bt_lora_files_open(served->front->config->lora_task_dir);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
     if ((dir == NULL) || (dir[0] == '\0')) {
         return BT_OK;
     }

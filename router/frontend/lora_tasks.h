@@ -52,10 +52,12 @@ struct bt_lora_waiter {
 BT_MUST_CHECK bt_status_t bt_lora_task_find(
     bt_served_t *served, const bt_tenant_t *tenant, bt_api_lora_t *lora,
     bt_lora_waiter_t *waiter, bt_hash128_t *digest_p, bt_api_error_t *error_p);
-/** Reads the adapters of --lora-prefetch-dir, which all tenants may use and
- *  nothing evicts; workers get them when they come. A failure is logged.
+/** Opens the folder of --lora-task-dir, by which routers know the same tasks
+ *  (lora_task_files.h), and reads the adapters of --lora-prefetch-dir, which
+ * all tenants may use and nothing evicts; workers get them when they come. A
+ * failure is logged.
  *  @retval any of bt_adapter_tensors_read(), bt_adapter_open_tensors() */
-BT_MUST_CHECK bt_status_t bt_lora_tasks_prefetch(bt_served_t *served);
+BT_MUST_CHECK bt_status_t bt_lora_tasks_open(bt_served_t *served);
 /** True when the adapter of a task has this content. */
 bool bt_lora_tasks_have(const bt_served_t *served, bt_hash128_t digest);
 /** Does what is due. */

@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
 import client_tests  # noqa: E402
 import harness  # noqa: E402
 from adapters import ATTENTION, Adapter  # noqa: E402
+from fleet import Fleet  # noqa: E402
 
 SHAPE = dict(layers=2, dim=64, heads=4, kv_heads=2, ffn=128)
 # TensorRT-LLM, tensorrt_llm/lora_manager.py (LORA_MODULE_IDS) and examples/hf_lora_convert.py (hf_modules_to_trtllm_modules).
@@ -329,6 +330,55 @@ def test_worker_that_comes_later_gets_the_adapter(_):
         c.decodes[0].kill()
         c.start_worker("decode", 1)
         assert answer(t, module, task(module, 1)) == want
+
+
+def test_routers_know_the_same_tasks(_):
+    """Two routers with one folder: what one was sent the other has by its id, the first weights of an id count, what is evicted is
+    gone for both, and a router that is started again knows what is there. Without the folder each has its own."""
+    made = [Adapter(8, seed, SHAPE) for seed in range(5)]
+    size = 4 * sum(len(part[0]) + len(part[1]) for part in made[0].parts.values())
+    with tempfile.TemporaryDirectory() as folder:
+        path = harness.tiny_model(folder, context=256, seed=1, type="f32", embedding_type="f32", **SHAPE)
+        cache = [f"--lora-cache-host-memory={size * 7 // 2}"]
+        shared = f"--lora-task-dir={folder}/tasks"
+
+        def routers(fleet):
+            return [over_http.InferenceServerClient("%s:%d" % fleet.https[i]) for i in range(2)]
+
+        with Fleet(path, router_args=[*cache, shared], worker_args=cache) as fleet:
+            a, b = routers(fleet)
+            assert refused(b, over_http, task(over_http, 1)) == NOT_CACHED % 1
+            want = {1: answer(a, over_http, task(over_http, 1), *weights(over_http, tensors(made[1])))}
+            assert answer(b, over_http, task(over_http, 1)) == want[1] != answer(b, over_http)
+            assert answer(b, over_http, task(over_http, 1), *weights(over_http, tensors(made[1]))) == want[1]
+            # Other weights: of no use to either, whether the router has the adapter or not.
+            want[2] = answer(b, over_http, task(over_http, 2), *weights(over_http, tensors(made[2])))
+            assert "LoRA task 2 is known with other weights" in refused(a, over_http, task(over_http, 2), *weights(over_http, tensors(made[3])))
+            assert answer(a, over_http, task(over_http, 2)) == want[2]
+            assert "LoRA task 2 is known with other weights" in refused(b, over_http, task(over_http, 2), *weights(over_http, tensors(made[3])))
+            assert answer(b, over_http, task(over_http, 2)) == want[2]
+            # Room for three: a fourth evicts 1, which was used longest ago, for both.
+            want[3] = answer(a, over_http, task(over_http, 3), *weights(over_http, tensors(made[3])))
+            assert answer(b, over_http, task(over_http, 2)) == want[2]
+            want[4] = answer(b, over_http, task(over_http, 4), *weights(over_http, tensors(made[4])))
+            for t in (a, b):
+                assert refused(t, over_http, task(over_http, 1)) == NOT_CACHED % 1
+                for number in (2, 3, 4):
+                    assert answer(t, over_http, task(over_http, number)) == want[number]
+            # Evicted, and sent to the other one with other weights: both have these.
+            want[1] = answer(b, over_http, task(over_http, 1), *weights(over_http, tensors(made[0])))
+            assert answer(a, over_http, task(over_http, 1)) == want[1]
+            fleet.routers[0].kill()
+            fleet.processes.remove(fleet.routers[0])
+            fleet.routers[0].close()
+            fleet.add_router(0)
+            fleet.read_address(0)
+            assert answer(routers(fleet)[0], over_http, task(over_http, 1)) == want[1]
+        assert all(os.stat(os.path.join(folder, "tasks", name)).st_mode & 0o777 == 0o600 for name in os.listdir(f"{folder}/tasks"))
+        with Fleet(path, router_args=cache, worker_args=cache) as fleet:
+            a, b = routers(fleet)
+            answer(a, over_http, task(over_http, 1), *weights(over_http, tensors(made[1])))
+            assert refused(b, over_http, task(over_http, 1)) == NOT_CACHED % 1
 
 
 def write_npy(folder, number, both):

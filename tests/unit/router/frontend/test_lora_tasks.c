@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cache of adapters that clients send: what is found, what is loaded, and who
  * makes room. Messages of workers are written by the test. */
+#include <dirent.h>
+#include <unistd.h>
+
 #include "common/base/status.h"
 #include "inference/adapter/adapter_tensors.h"
 #include "router/frontend/lora_tasks.h"
@@ -281,6 +284,77 @@ static void full_worker_gets_room(void **state)
     assert_int_equal(wait.error.http_status, 503);
 }
 
+/* Removes all files of a folder, as another router does that evicts. */
+static void empty_folder(const char *dir)
+{
+    DIR *const folder = opendir(dir);
+    const struct dirent *entry;
+
+    assert_non_null(folder);
+    while ((entry = readdir(folder)) != NULL) {
+        (void)unlinkat(dirfd(folder), entry->d_name, 0);
+    }
+    closedir(folder);
+}
+
+/* Each use of a task asks its file. */
+static void shared_task_is_what_its_file_says(void **state)
+{
+    world_t *w = &world;
+    char dir[128];
+    wait_t wait, other_wait;
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s", bt_hf_folder_make());
+    start_with(w, 10000);
+    w->config.lora_task_dir = dir;
+    assert_int_equal(bt_lora_tasks_open(w->served), BT_OK);
+    assert_int_equal(ask(w, &plain, 7, 0, &wait), BT_ERR_BUSY);
+    /* Tensors come while the id is looked up. */
+    assert_int_equal(ask(w, &plain, 7, 1, &other_wait), BT_ERR_NO_MEMORY);
+    assert_int_equal(last_error.http_status, 503);
+    drain_pool(w);
+    assert_int_equal(wait.n_done, 1);
+    assert_int_equal(wait.error.http_status, 400);
+    assert_string_equal(wait.error.message,
+                        "LoRA task 7 not found in cache. Please send LoRA "
+                        "weights with request");
+    assert_int_equal(ask(w, &plain, 7, 1, &wait), BT_ERR_BUSY);
+    assert_int_equal(ask(w, &plain, 7, 0, &other_wait), BT_ERR_BUSY);
+    load(w, &wait);
+    assert_int_equal(other_wait.n_done, 1);
+    assert_int_equal(other_wait.error.http_status, 0);
+    /* The same again, without a new order; another tenant's is another. */
+    assert_int_equal(ask(w, &plain, 7, 0, &wait), BT_ERR_BUSY);
+    drain_pool(w);
+    assert_int_equal(wait.n_done, 1);
+    assert_int_equal(wait.error.http_status, 0);
+    assert_true(bt_hash128_equal(wait.digest, other_wait.digest));
+    assert_int_equal(count(w, BT_MSG_ADAPTER), 2);
+    assert_int_equal(ask(w, &acme, 7, 0, &wait), BT_ERR_BUSY);
+    drain_pool(w);
+    assert_int_equal(wait.error.http_status, 400);
+    /* Other weights, while the file is there. */
+    assert_int_equal(ask(w, &plain, 7, 2, &wait), BT_ERR_BUSY);
+    drain_pool(w);
+    assert_int_equal(wait.error.http_status, 409);
+    assert_int_equal(ask(w, &plain, 7, 0, &wait), BT_ERR_BUSY);
+    load(w, &wait); /* read again */
+    /* Evicted by another router. */
+    empty_folder(dir);
+    assert_int_equal(ask(w, &plain, 7, 0, &wait), BT_ERR_BUSY);
+    drain_pool(w);
+    assert_int_equal(wait.error.http_status, 400);
+    assert_false(bt_lora_tasks_have(w->served, wait.digest));
+    /* A folder that is gone is no answer. */
+    bt_hf_folder_remove(dir);
+    bt_test_expect_log_lines(1);
+    assert_int_equal(ask(w, &plain, 7, 1, &wait), BT_ERR_BUSY);
+    drain_pool(w);
+    assert_int_equal(wait.error.http_status, 503);
+    stop(w);
+}
+
 static void folder_that_is_no_cache_of_tasks_is_refused(void **state)
 {
     static const char *const names[] = {"x", "-1", "1x",
@@ -291,20 +365,19 @@ static void folder_that_is_no_cache_of_tasks_is_refused(void **state)
     (void)state;
     start_with(w, 10000);
     bt_test_expect_log_lines(6);
-    assert_int_equal(bt_lora_tasks_prefetch(w->served), BT_OK); /* no option */
+    assert_int_equal(bt_lora_tasks_open(w->served), BT_OK); /* no option */
     w->config.lora_prefetch_dir = "/nowhere";
-    assert_int_equal(bt_lora_tasks_prefetch(w->served), BT_ERR_NOT_FOUND);
+    assert_int_equal(bt_lora_tasks_open(w->served), BT_ERR_NOT_FOUND);
     w->config.lora_prefetch_dir = dir;
-    assert_int_equal(bt_lora_tasks_prefetch(w->served), BT_OK); /* empty */
+    assert_int_equal(bt_lora_tasks_open(w->served), BT_OK); /* empty */
     bt_hf_folder_text(dir, "7", "no folder");
-    assert_int_equal(bt_lora_tasks_prefetch(w->served), BT_ERR_NOT_FOUND);
+    assert_int_equal(bt_lora_tasks_open(w->served), BT_ERR_NOT_FOUND);
     bt_hf_folder_remove(dir);
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
         dir = bt_hf_folder_make();
         w->config.lora_prefetch_dir = dir;
         bt_hf_folder_text(dir, names[i], "");
-        assert_int_equal(bt_lora_tasks_prefetch(w->served),
-                         BT_ERR_INVALID_PARAM);
+        assert_int_equal(bt_lora_tasks_open(w->served), BT_ERR_INVALID_PARAM);
         bt_hf_folder_remove(dir);
     }
     stop(w);
@@ -319,6 +392,7 @@ int main(void)
         BT_TEST(adapter_that_never_fits_is_refused),
         BT_TEST(failure_leaves_the_id_unknown),
         BT_TEST(full_worker_gets_room),
+        BT_TEST(shared_task_is_what_its_file_says),
         BT_TEST(folder_that_is_no_cache_of_tasks_is_refused),
     };
 
