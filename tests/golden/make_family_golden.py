@@ -584,7 +584,8 @@ def other_name(name):
                  if found and re.fullmatch(theirs, found[2])), None)
 
 
-def transformers_logits(m, tokens):
+def transformers_model(m):
+    """transformers' model of the family, with the file's tensors, in float64."""
     import torch
     import transformers
     transformers.logging.set_verbosity_error()
@@ -627,6 +628,12 @@ def transformers_logits(m, tokens):
     left = set(m.w) - used - {n for n in m.w if n.startswith("rope_f")}
     assert not left, left
     model.load_state_dict(state, strict=False)
+    return model
+
+
+def transformers_logits(m, tokens):
+    import torch
+    model = transformers_model(m)
     more = {}
     if m.arch == "baichuan" and m.slopes() is not None:
         # Not in transformers: llama, all of whose positions are 0, so that nothing turns, and biases as its mask.
