@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quantized folders: classifies the tensors of a matrix, and plans its
  * conversion. Values that a GGUF type represents exactly become that type
- * (Q4_0, Q5_0, Q8_0, BF16); all others become F32. */
+ * (Q4_0, Q5_0, Q8_0, BF16, MXFP4); all others become F32. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +17,7 @@
 #define TYPE_Q5_0  6u
 #define TYPE_Q8_0  8u
 #define TYPE_BF16  30u
+#define TYPE_MXFP4 39u
 #define BLOCK      32u
 #define NAME_BYTES 512
 
@@ -437,7 +438,42 @@ static bt_status_t plan_compressed(bt_hf_t *hf, const parts_t *parts,
                : plan_packed(hf, parts, type_p, recipe);
 }
 
+/* Plans MXFP4 of experts: blocks of 32 codes (experts, out, in / 32, 16) and
+ * their scales (experts, out, in / 32). */
+static bt_status_t plan_mxfp4(bt_hf_t *hf, const parts_t *parts,
+                              uint32_t *type_p, bt_recipe_t *recipe)
+{
+    const bt_st_tensor_t *const w = parts->main;
+    const bt_st_tensor_t *const s = side(hf, parts, "_scales");
+
+    if ((w->dtype != BT_ST_U8) || (w->n_dims != 4) || (w->n_elems == 0) ||
+        (w->dims[3] != BLOCK / 2)) {
+        return wrong(hf, parts, "is not of blocks of 16 bytes of U8");
+    }
+    if ((s == NULL) || (s->dtype != BT_ST_U8) || (s->n_dims != 3) ||
+        (memcmp(s->dims, w->dims, 3 * sizeof(s->dims[0])) != 0)) {
+        return wrong(hf, parts, "has not a scale of U8 for each block");
+    }
+    *recipe = (bt_recipe_t){
+        .row = bt_quant_row_mxfp4,
+        .data = w,
+        .scale = s,
+        .n_out = w->dims[0] * w->dims[1],
+        .n_in = w->dims[2] * BLOCK,
+        .row_bytes = w->dims[2] * (1 + BLOCK / 2),
+    };
+    *type_p = TYPE_MXFP4;
+    return BT_OK;
+}
+
 /* ---- settings ---- */
+
+static bt_status_t read_mxfp4(bt_hf_t *hf, const bt_json_node_t *config)
+{
+    (void)hf;
+    (void)config; /* modules_to_not_convert are seen by their tensors */
+    return BT_OK;
+}
 
 static bt_status_t read_bits(bt_hf_t *hf, const bt_json_node_t *config,
                              const char *bits_name, uint32_t least)
@@ -571,6 +607,7 @@ static const bt_quant_t methods[] = {
      {".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx",
       ".input_scale", ".input_zero_point"},
      plan_compressed},
+    {"mxfp4", read_mxfp4, {"_blocks"}, {"_scales"}, plan_mxfp4},
 };
 
 bt_status_t bt_quant_read(bt_hf_t *hf)

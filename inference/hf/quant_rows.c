@@ -467,3 +467,23 @@ void bt_quant_row_int8_q8_0(const bt_recipe_t *r, uint64_t row, uint8_t *out)
         out += sizeof(bits) + BLOCK;
     }
 }
+
+void bt_quant_row_mxfp4(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    const uint64_t n_blocks = r->n_in / BLOCK;
+    const uint32_t half = BLOCK / 2;
+
+    for (uint64_t b = row * n_blocks; b < (row + 1) * n_blocks; b++) {
+        const uint8_t *const stored = r->data->data + b * half;
+
+        *out++ = r->scale->data[b];
+        for (uint32_t i = 0; i < half; i++) {
+            const uint32_t shift = 4 * (i % 2);
+            const uint32_t low = (uint32_t)stored[i / 2] >> shift & 15u;
+            const uint32_t high =
+                (uint32_t)stored[i / 2 + half / 2] >> shift & 15u;
+
+            *out++ = (uint8_t)(low | high << 4);
+        }
+    }
+}

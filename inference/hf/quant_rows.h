@@ -158,6 +158,12 @@ void bt_quant_row_int8_q8_0(const bt_recipe_t *recipe, uint64_t row,
 void bt_quant_row_fp8_bf16(const bt_recipe_t *recipe, uint64_t row,
                            uint8_t *out);
 
+/** Converts a row of MXFP4 blocks to GGUF's: byte i of a stored one has the
+ *  codes of inputs 2i and 2i + 1, the first in its low bits; of GGUF's those of
+ *  i and i + 16, behind the scale.
+ *  Source: OCP Microscaling Formats 1.0; transformers, integrations/mxfp4.py */
+void bt_quant_row_mxfp4(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
+
 /** Builds the recipe that makes an FP8 matrix as codes, where each block of
  *  codes has one scale.
  *  @param [out] type_p  BT_KTYPE_E4M3, or BT_KTYPE_E4M3_BF16 where the matrix

@@ -4,6 +4,7 @@
 #ifndef BT_TESTS_FUZZ_HF_FILES_H
 #define BT_TESTS_FUZZ_HF_FILES_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +21,11 @@
     "\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3},\"merges\":[[" \
     "\"a\",\"b\"]]}}"
 
-/** One F32 tensor of zeros. */
+/** One tensor of zeros. */
 typedef struct hf_tensor {
     const char *name;
     const char *shape; /**< as JSON has it: "4,2" */
+    bool is_u8;        /**< U8, not F32 */
 } hf_tensor_t;
 
 static inline size_t hf_elems(const char *shape)
@@ -48,13 +50,15 @@ static inline size_t hf_file(const hf_tensor_t *tensors, size_t n_tensors,
     uint64_t n;
 
     for (size_t i = 0; i < n_tensors; i++) {
-        const size_t bytes = 4 * hf_elems(tensors[i].shape);
+        const bool is_u8 = tensors[i].is_u8;
+        const size_t bytes = (is_u8 ? 1 : 4) * hf_elems(tensors[i].shape);
 
         at += (size_t)snprintf(header + at, cap - 8 - at,
-                               "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],"
+                               "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],"
                                "\"data_offsets\":[%zu,%zu]}",
                                (i == 0) ? "{" : ",", tensors[i].name,
-                               tensors[i].shape, data, data + bytes);
+                               is_u8 ? "U8" : "F32", tensors[i].shape, data,
+                               data + bytes);
         data += bytes;
     }
     header[at++] = '}';
@@ -64,15 +68,16 @@ static inline size_t hf_file(const hf_tensor_t *tensors, size_t n_tensors,
     return 8 + at + data;
 }
 
-#define HF_ATTENTION                                                  \
-    {"model.embed_tokens.weight", "4,4"}, {"model.norm.weight", "4"}, \
-        {"model.layers.0.input_layernorm.weight", "4"},               \
-        {"model.layers.0.post_attention_layernorm.weight", "4"},      \
-        {"model.layers.0.self_attn.q_proj.weight", "4,4"},            \
-        {"model.layers.0.self_attn.k_proj.weight", "4,4"},            \
-        {"model.layers.0.self_attn.v_proj.weight", "4,4"},            \
-    {                                                                 \
-        "model.layers.0.self_attn.o_proj.weight", "4,4"               \
+#define HF_ATTENTION                                                    \
+    {"model.embed_tokens.weight", "4,4", false},                        \
+        {"model.norm.weight", "4", false},                              \
+        {"model.layers.0.input_layernorm.weight", "4", false},          \
+        {"model.layers.0.post_attention_layernorm.weight", "4", false}, \
+        {"model.layers.0.self_attn.q_proj.weight", "4,4", false},       \
+        {"model.layers.0.self_attn.k_proj.weight", "4,4", false},       \
+        {"model.layers.0.self_attn.v_proj.weight", "4,4", false},       \
+    {                                                                   \
+        "model.layers.0.self_attn.o_proj.weight", "4,4", false          \
     }
 
 /** model.safetensors: each matrix of 4 × 4, each vector of 4.
@@ -81,9 +86,9 @@ static inline size_t hf_weights(uint8_t *out, size_t cap)
 {
     static const hf_tensor_t tensors[] = {
         HF_ATTENTION,
-        {"model.layers.0.mlp.gate_proj.weight", "4,4"},
-        {"model.layers.0.mlp.up_proj.weight", "4,4"},
-        {"model.layers.0.mlp.down_proj.weight", "4,4"},
+        {"model.layers.0.mlp.gate_proj.weight", "4,4", false},
+        {"model.layers.0.mlp.up_proj.weight", "4,4", false},
+        {"model.layers.0.mlp.down_proj.weight", "4,4", false},
     };
 
     return hf_file(tensors, sizeof(tensors) / sizeof(tensors[0]), out, cap);
@@ -95,13 +100,13 @@ static inline size_t hf_expert_weights(uint8_t *out, size_t cap)
 {
     static const hf_tensor_t tensors[] = {
         HF_ATTENTION,
-        {"model.layers.0.mlp.gate.weight", "2,4"},
-        {"model.layers.0.mlp.experts.0.gate_proj.weight", "2,4"},
-        {"model.layers.0.mlp.experts.0.up_proj.weight", "2,4"},
-        {"model.layers.0.mlp.experts.0.down_proj.weight", "4,2"},
-        {"model.layers.0.mlp.experts.1.gate_proj.weight", "2,4"},
-        {"model.layers.0.mlp.experts.1.up_proj.weight", "2,4"},
-        {"model.layers.0.mlp.experts.1.down_proj.weight", "4,2"},
+        {"model.layers.0.mlp.gate.weight", "2,4", false},
+        {"model.layers.0.mlp.experts.0.gate_proj.weight", "2,4", false},
+        {"model.layers.0.mlp.experts.0.up_proj.weight", "2,4", false},
+        {"model.layers.0.mlp.experts.0.down_proj.weight", "4,2", false},
+        {"model.layers.0.mlp.experts.1.gate_proj.weight", "2,4", false},
+        {"model.layers.0.mlp.experts.1.up_proj.weight", "2,4", false},
+        {"model.layers.0.mlp.experts.1.down_proj.weight", "4,2", false},
     };
 
     return hf_file(tensors, sizeof(tensors) / sizeof(tensors[0]), out, cap);
@@ -112,9 +117,9 @@ static inline size_t hf_fused_weights(uint8_t *out, size_t cap)
 {
     static const hf_tensor_t tensors[] = {
         HF_ATTENTION,
-        {"model.layers.0.mlp.gate.weight", "2,4"},
-        {"model.layers.0.mlp.experts.gate_up_proj", "2,4,4"},
-        {"model.layers.0.mlp.experts.down_proj", "2,4,2"},
+        {"model.layers.0.mlp.gate.weight", "2,4", false},
+        {"model.layers.0.mlp.experts.gate_up_proj", "2,4,4", false},
+        {"model.layers.0.mlp.experts.down_proj", "2,4,2", false},
     };
 
     return hf_file(tensors, sizeof(tensors) / sizeof(tensors[0]), out, cap);

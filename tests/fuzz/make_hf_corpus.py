@@ -55,7 +55,8 @@ CONFIGS = {
                 attn_config=dict(alibi=True, alibi_bias_max=8, clip_qkv=6, qk_ln=False)),
     "qwen3_moe": dict(LLAMA, model_type="qwen3_moe", num_experts=2, num_experts_per_tok=1, moe_intermediate_size=2,
                       mlp_only_layers=[], norm_topk_prob=True),
-    "gpt_oss": dict(LLAMA, model_type="gpt_oss", num_local_experts=2, num_experts_per_tok=1, rope_scaling=dict(
+    "gpt_oss": dict(LLAMA, model_type="gpt_oss", num_local_experts=2, num_experts_per_tok=1, quantization_config=dict(
+        quant_method="mxfp4"), rope_scaling=dict(
         rope_type="yarn", factor=4.0, original_max_position_embeddings=2, truncate=False)),
     "baichuan": dict(LLAMA, model_type="baichuan", model_max_length=8),
     "images": dict(model_type="mistral3", text_config=dict(LLAMA, model_type="ministral3", rope_parameters=dict(

@@ -148,6 +148,15 @@ QUANTIZED = {
         "weight": ("F8_E4M3", "*", o, i), "weight_scale_inv": ("F32", "*", -(-o // 32), -(-i // 16))}),
     "fp8_short": (dict(quant_method="fp8", fmt="e4m3", weight_block_size=[32, 16]), lambda o, i: {
         "weight": ("F8_E4M3", "*", o, i), "weight_scale_inv": ("F32", "=3", -(-o // 32), -(-i // 16))}),
+    "fp8_experts": (dict(quant_method="fp8", fmt="e4m3", weight_block_size=[32, 16]), lambda o, i: {
+        "weight": ("F8_E4M3", "*", o, i), "weight_scale_inv": ("F32", "*", -(-o // 32), -(-i // 16))}),
+    # One scale for each matrix: products with some are BF16, with others not.
+    "fp8_mixed_experts": (dict(quant_method="fp8", fmt="e4m3"), lambda o, i: {
+        "weight": ("F8_E4M3", "*", o, i), "weight_scale_inv": ("F32", "*", 1)}),
+    "awq_experts": (dict(quant_method="awq", bits=4, group_size=32, version="gemm", zero_point=True), lambda o, i: {
+        "qweight": ("I32", "*", i, o // 8), "qzeros": ("I32", "*", i // 32, o // 8),
+        "scales": ("F16", "*", i // 32, o)}),
+    "mxfp4": (dict(quant_method="mxfp4", modules_to_not_convert=["lm_head"]), None),
     "ct_fp8": (packed_config(format="float-quantized", num_bits=8, type="float", strategy="channel"), lambda o, i: {
         "weight": ("F8_E4M3", "*", o, i), "weight_scale": ("BF16", "*", o, 1)}),
     "ct_int8": (packed_config(format="int-quantized", num_bits=8, type="int", strategy="channel"), lambda o, i: {
@@ -160,6 +169,15 @@ QUANTIZED = {
                                  symmetric=False), lambda o, i: {
         "weight_packed": ("I32", "*", o, i // 8), "weight_scale": ("BF16", "*", o, i // 32),
         "weight_zero_point": ("I32", "*", o // 8, i // 32), "weight_shape": ("I64", f":{o},{i}", 2)}),
+}
+
+# Those that are no llamas.
+SMALL_EXPERTS = ("Qwen3MoeConfig", dict(SMALL, head_dim=16, num_experts=3, num_experts_per_tok=2,
+                                        moe_intermediate_size=96, norm_topk_prob=True), {})
+QUANTIZED_EXPERTS = {
+    "fp8_experts": SMALL_EXPERTS, "fp8_mixed_experts": SMALL_EXPERTS, "awq_experts": SMALL_EXPERTS,
+    "mxfp4": ("GptOssConfig", dict(SMALL, head_dim=16, num_local_experts=3, num_experts_per_tok=2, sliding_window=16,
+                                   max_position_embeddings=256, rope_parameters=GPT_OSS_ROPE), {}),
 }
 
 CONVERT = """
@@ -213,6 +231,8 @@ def numbers(name, dtype, fill, n):
     if dtype == "F8_E4M3":
         bytes_ = (h >> 24).astype(np.uint8)
         return torch.from_numpy(np.where(bytes_ & 0x7F == 0x7F, bytes_ - 1, bytes_)).view(torch.float8_e4m3fn)
+    if dtype == "U8":
+        return torch.from_numpy((h >> 24).astype(np.uint8))
     if dtype == "I8":
         return torch.from_numpy((h >> 24).astype(np.uint8)).view(torch.int8)
     if dtype == "I32":
@@ -270,7 +290,7 @@ def describe(case):
         return (dict(model_type=kind, architectures=[name], text_config=config, tie_word_embeddings=config.get(
             "tie_word_embeddings", False), vision_config=dict(model_type="pixtral", hidden_size=8)),
             {place(n): shape for n, shape in shapes.items()} | images)
-    config_class, settings, more = CASES.get(case, ("LlamaConfig", SMALL, {}))
+    config_class, settings, more = CASES.get(case, QUANTIZED_EXPERTS.get(case, ("LlamaConfig", SMALL, {})))
     if config_class is None:
         return settings, (internlm2_names if case == "internlm2" else baichuan_names)(settings)
     config = getattr(transformers, config_class)(**settings)
@@ -295,6 +315,13 @@ def quantize(config, shapes, case):
     settings, parts_of = QUANTIZED[case]
     stored = {}
     for name, shape in shapes.items():
+        if case == "mxfp4":
+            if name.endswith(("experts.gate_up_proj", "experts.down_proj")):  # (experts, in, out)
+                blocks = (shape[0], shape[2], shape[1] // 32)
+                stored |= {name + "_blocks": ("U8", "*", *blocks, 16), name + "_scales": ("U8", "*", *blocks)}
+            else:
+                stored[name] = ("F32", "*", *shape)
+            continue
         if not name.endswith("_proj.weight"):
             stored[name] = ("F32", "*", *shape)
             continue

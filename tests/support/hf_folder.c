@@ -141,7 +141,8 @@ static size_t put_hashed(const char *dtype, uint32_t h, uint8_t *out)
         memcpy(out, &word, sizeof(word));
         return sizeof(word);
     }
-    if ((strcmp(dtype, "F8_E4M3") == 0) || (strcmp(dtype, "I8") == 0)) {
+    if ((strcmp(dtype, "F8_E4M3") == 0) || (strcmp(dtype, "I8") == 0) ||
+        (strcmp(dtype, "U8") == 0)) {
         *out = (uint8_t)(h >> 24);
         if ((dtype[0] == 'F') && ((*out & 0x7F) == 0x7F)) {
             *out -= 1; /* no NaN */

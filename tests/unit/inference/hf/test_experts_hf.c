@@ -24,17 +24,17 @@
 static char why[512];
 
 static const hf_tensor_t apart[] = {
-    {"model.layers.0.mlp.experts.0.gate_proj.weight", "2,4"},
-    {"model.layers.0.mlp.experts.0.up_proj.weight", "2,4"},
-    {"model.layers.0.mlp.experts.0.down_proj.weight", "4,2"},
-    {"model.layers.0.mlp.experts.1.gate_proj.weight", "2,4"},
-    {"model.layers.0.mlp.experts.1.up_proj.weight", "2,4"},
-    {"model.layers.0.mlp.experts.1.down_proj.weight", "4,2"},
+    {"model.layers.0.mlp.experts.0.gate_proj.weight", "2,4", false},
+    {"model.layers.0.mlp.experts.0.up_proj.weight", "2,4", false},
+    {"model.layers.0.mlp.experts.0.down_proj.weight", "4,2", false},
+    {"model.layers.0.mlp.experts.1.gate_proj.weight", "2,4", false},
+    {"model.layers.0.mlp.experts.1.up_proj.weight", "2,4", false},
+    {"model.layers.0.mlp.experts.1.down_proj.weight", "4,2", false},
 };
 
 static const hf_tensor_t fused[] = {
-    {"model.layers.0.mlp.experts.gate_up_proj", "2,4,4"},
-    {"model.layers.0.mlp.experts.down_proj", "2,4,2"},
+    {"model.layers.0.mlp.experts.gate_up_proj", "2,4,4", false},
+    {"model.layers.0.mlp.experts.down_proj", "2,4,2", false},
 };
 
 /* Opens a folder of these tensors, whose numbers are 0, 1, 2 … through the
@@ -46,7 +46,7 @@ static bt_status_t open_folder(const char *config, const hf_tensor_t *list,
 {
     static uint8_t weights[16384];
     hf_tensor_t tensors[MAX_TENSORS] = {
-        HF_ATTENTION, {"model.layers.0.mlp.gate.weight", "2,4"}};
+        HF_ATTENTION, {"model.layers.0.mlp.gate.weight", "2,4", false}};
     size_t n_tensors = 9;
     size_t bytes;
     size_t first;
@@ -174,40 +174,40 @@ static void wrong_tensors_of_experts_are_refused_by_name(void **state)
         const char *says;
     } cases[] = {
         {4,
-         {NULL, NULL},
+         {NULL, NULL, false},
          "expert 1 of the 2 that config.json calls for is missing beside "
          "tensor model.layers.0.mlp.experts.0.up_proj.weight"},
         {4,
-         {"model.layers.0.mlp.experts.2.up_proj.weight", "2,4"},
+         {"model.layers.0.mlp.experts.2.up_proj.weight", "2,4", false},
          "tensor model.layers.0.mlp.experts.2.up_proj.weight is of an expert "
          "beyond the 2 of config.json"},
         {4,
-         {"model.layers.0.mlp.experts.01.up_proj.weight", "2,4"},
+         {"model.layers.0.mlp.experts.01.up_proj.weight", "2,4", false},
          "experts.01.up_proj.weight has no place"},
         {4,
-         {"model.layers.0.mlp.experts.4294967297.up_proj.weight", "2,4"},
+         {"model.layers.0.mlp.experts.4294967297.up_proj.weight", "2,4", false},
          "experts.4294967297.up_proj.weight has no place"},
         {4,
-         {"model.layers.0.mlp.experts..up_proj.weight", "2,4"},
+         {"model.layers.0.mlp.experts..up_proj.weight", "2,4", false},
          "experts..up_proj.weight has no place"},
         {4,
-         {"model.layers.0.mlp.experts.1.up_proj.weight", "4,2"},
+         {"model.layers.0.mlp.experts.1.up_proj.weight", "4,2", false},
          "tensor model.layers.0.mlp.experts.1.up_proj.weight has another "
          "shape than those of other experts"},
         {4,
-         {"model.layers.0.mlp.experts.1.up_proj.weight", "8"},
+         {"model.layers.0.mlp.experts.1.up_proj.weight", "8", false},
          "experts.1.up_proj.weight is not a matrix"},
         {4,
-         {"model.layers.0.mlp.experts.1.up_proj.weight", "1,2,4"},
+         {"model.layers.0.mlp.experts.1.up_proj.weight", "1,2,4", false},
          "experts.1.up_proj.weight is neither a vector nor a matrix"},
         {4,
-         {"model.layers.0.mlp.experts.1.up_proj.weight", "0,4"},
+         {"model.layers.0.mlp.experts.1.up_proj.weight", "0,4", false},
          "experts.1.up_proj.weight is neither a vector nor a matrix"},
         {6,
-         {"layers.0.mlp.experts.1.up_proj.weight", "2,4"},
+         {"layers.0.mlp.experts.1.up_proj.weight", "2,4", false},
          "up_proj.weight is there under a second name"},
         {6,
-         {"model.layers.0.mlp.experts.gate_up_proj", "2,4,4"},
+         {"model.layers.0.mlp.experts.gate_up_proj", "2,4,4", false},
          "blk.0.ffn_gate_exps.weight"}, /* two forms */
     };
 
@@ -221,13 +221,13 @@ static void wrong_tensors_of_experts_are_refused_by_name(void **state)
 static void wrong_fused_tensors_are_refused_by_name(void **state)
 {
     static const hf_tensor_t cases[] = {
-        {"model.layers.0.mlp.experts.gate_up_proj", "3,4,4"},
-        {"model.layers.0.mlp.experts.gate_up_proj", "8,4"},
-        {"model.layers.0.mlp.experts.gate_up_proj", "2,4,2,2"},
-        {"model.layers.0.mlp.experts.gate_up_proj", "2,0,4"},
+        {"model.layers.0.mlp.experts.gate_up_proj", "3,4,4", false},
+        {"model.layers.0.mlp.experts.gate_up_proj", "8,4", false},
+        {"model.layers.0.mlp.experts.gate_up_proj", "2,4,2,2", false},
+        {"model.layers.0.mlp.experts.gate_up_proj", "2,0,4", false},
     };
     static const hf_tensor_t odd = {"model.layers.0.mlp.experts.gate_up_proj",
-                                    "2,3,4"};
+                                    "2,3,4", false};
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
@@ -242,7 +242,8 @@ static void wrong_fused_tensors_are_refused_by_name(void **state)
 /* GLM 4.5 has layers that draft behind those of the model. */
 static void drafting_layers_are_left_out(void **state)
 {
-    static const hf_tensor_t behind = {"model.layers.1.eh_proj.weight", "4,8"};
+    static const hf_tensor_t behind = {"model.layers.1.eh_proj.weight", "4,8",
+                                       false};
     bt_gguf_t *gguf = NULL;
 
     (void)state;
@@ -274,6 +275,63 @@ static void wrong_settings_of_experts_are_refused(void **state)
            "mlp_only_layers are not the first ones");
     refuse(CONFIG(TWO ",\"mlp_only_layers\":[0,1]"), apart, 6, SIZE_MAX, NULL,
            "mlp_only_layers is not a list of layers");
+}
+
+/* ---- MXFP4 ---- */
+
+#define GPT_OSS                                                              \
+    "{\"model_type\":\"gpt_oss\",\"hidden_size\":4,\"intermediate_size\":2," \
+    "\"num_hidden_layers\":1,\"num_attention_heads\":2,"                     \
+    "\"max_position_embeddings\":8,\"rms_norm_eps\":1e-5,\"vocab_size\":4,"  \
+    "\"tie_word_embeddings\":true,\"num_local_experts\":2,"                  \
+    "\"num_experts_per_tok\":1,"                                             \
+    "\"quantization_config\":{\"quant_method\":\"mxfp4\"}}"
+#define BLOCKS "model.layers.0.mlp.experts.gate_up_proj_blocks"
+#define SCALES "model.layers.0.mlp.experts.gate_up_proj_scales"
+
+/* What converters make of right ones: hf_mxfp4.txt. */
+static void wrong_mxfp4_blocks_are_refused_by_name(void **state)
+{
+    static const struct {
+        hf_tensor_t blocks;
+        hf_tensor_t scales;
+        const char *says;
+    } cases[] = {
+        {{BLOCKS, "2,4,1,16", true},
+         {SCALES, "2,4,2", true},
+         "gate_up_proj has not a scale of U8 for each block"},
+        {{BLOCKS, "2,4,1,16", true},
+         {SCALES, "2,4,1", false},
+         "gate_up_proj has not a scale of U8 for each block"},
+        {{BLOCKS, "2,4,1,16", true},
+         {"model.layers.0.mlp.experts.up_scales", "2,4,1", true},
+         "gate_up_proj has not a scale of U8 for each block"},
+        {{BLOCKS, "2,4,1,8", true},
+         {SCALES, "2,4,1", true},
+         "gate_up_proj is not of blocks of 16 bytes of U8"},
+        {{BLOCKS, "2,4,16", true},
+         {SCALES, "2,4,1", true},
+         "gate_up_proj is not of blocks of 16 bytes of U8"},
+        {{BLOCKS, "2,0,1,16", true},
+         {SCALES, "2,0,1", true},
+         "gate_up_proj is not of blocks of 16 bytes of U8"},
+        {{BLOCKS, "3,4,1,16", true},
+         {SCALES, "3,4,1", true},
+         BLOCKS " has not the shape that the experts of config.json call for"},
+        {{BLOCKS, "2,3,1,16", true},
+         {SCALES, "2,3,1", true},
+         BLOCKS " is not two matrices of equal size"},
+        {{"model.layers.0.mlp.experts.gate_up_proj", "2,4,4", false},
+         {SCALES, "2,4,1", true},
+         "tensor " SCALES " has no place"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        const hf_tensor_t both[] = {cases[i].blocks, cases[i].scales};
+
+        refuse(GPT_OSS, both, 2, SIZE_MAX, NULL, cases[i].says);
+    }
 }
 
 /* ---- parts of several types ---- */
@@ -343,6 +401,7 @@ int main(void)
         BT_TEST(wrong_fused_tensors_are_refused_by_name),
         BT_TEST(drafting_layers_are_left_out),
         BT_TEST(wrong_settings_of_experts_are_refused),
+        BT_TEST(wrong_mxfp4_blocks_are_refused_by_name),
         BT_TEST(parts_of_several_types_become_f32),
         BT_TEST(every_failing_allocation_is_reported),
     };

@@ -141,7 +141,8 @@ static void check_key(const bt_gguf_t *gguf, char *line)
     }
 }
 
-/* FNV of the tensor as numbers of the type that the converter writes, F32. */
+/* FNV of the tensor as numbers of the type that the converter writes, F32, or
+ * of its bytes. */
 static uint64_t hash_of(const bt_gguf_tensor_t *t)
 {
     const uint64_t n = t->dims[0] * t->dims[1] * t->dims[2];
@@ -154,7 +155,9 @@ static uint64_t hash_of(const bt_gguf_tensor_t *t)
     assert_int_equal(bt_gguf_tensor_copy(t, bytes), BT_OK);
     assert_int_equal(bt_dequantize((bt_ktype_t)t->type, bytes, n, values),
                      BT_OK);
-    hash = fnv64((const uint8_t *)values, n * sizeof(*values));
+    hash = (t->type == BT_KTYPE_MXFP4)
+               ? fnv64(bytes, t->bytes)
+               : fnv64((const uint8_t *)values, n * sizeof(*values));
     bt_free(values);
     bt_free(bytes);
     return hash;
@@ -174,7 +177,7 @@ static void check_tensor(const bt_gguf_t *gguf, char *line)
         fail_msg("%s is missing", name);
         return;
     }
-    assert_string_equal(type, "F32");
+    assert_string_equal(type, (t->type == BT_KTYPE_MXFP4) ? "MXFP4" : "F32");
     while (next != NULL) {
         assert_int_equal(t->dims[n_dims], strtoul(word, NULL, 10));
         n_dims++;
@@ -315,6 +318,41 @@ static void quantized_matrices_have_the_converters_numbers(void **state)
     }
 }
 
+static void quantized_experts_have_the_converters_numbers(void **state)
+{
+    static const struct {
+        const char *golden;
+        uint32_t type; /* of all experts' gates */
+        uint32_t codes;
+    } cases[] = {
+        {"hf_fp8_experts.txt", TYPE_F32, 0},
+        {"hf_fp8_mixed_experts.txt", TYPE_F32, BT_KTYPE_E4M3},
+        {"hf_awq_experts.txt", TYPE_Q5_0, 0},
+        {"hf_mxfp4.txt", BT_KTYPE_MXFP4, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const bt_gguf_tensor_t *gate;
+        const char *const dir = bt_hf_folder_make();
+        bt_gguf_t *gguf = NULL;
+
+        write_folder(dir, cases[i].golden);
+        if (bt_hf_open(dir, why, sizeof(why), &gguf) != BT_OK) {
+            bt_hf_folder_remove(dir);
+            fail_msg("%s: %s", cases[i].golden, why);
+        }
+        print_message("%s\n", cases[i].golden);
+        check_all(gguf, cases[i].golden);
+        gate = bt_gguf_tensor(gguf, "blk.0.ffn_gate_exps.weight");
+        assert_int_equal(gate->type, cases[i].type);
+        assert_int_equal((gate->codes != NULL) ? gate->codes->type : 0,
+                         cases[i].codes);
+        bt_gguf_close(gguf);
+        bt_hf_folder_remove(dir);
+    }
+}
+
 /* A matrix of 2 x 128 and its scales, one to each row and 64 columns. */
 typedef struct codes_case {
     uint8_t bytes[2 * 128];
@@ -409,6 +447,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_family_is_read_as_the_converter_writes_it),
         BT_TEST(quantized_matrices_have_the_converters_numbers),
+        BT_TEST(quantized_experts_have_the_converters_numbers),
         BT_TEST(codes_dequantize_to_the_numbers_of_their_matrix),
         BT_TEST(nan_code_makes_its_whole_block_nan),
         BT_TEST(blocks_with_several_scales_are_not_stored_as_codes),
