@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of an adapter, from the disk to the matrices of a model. Input: a GGUF
- * file, or adapter_config.json, a zero byte and adapter_model.safetensors. */
+ * file; model.lora_weights.npy and model.lora_config.npy; "PACK" and the
+ * content of an adapter; or adapter_config.json, a zero byte and
+ * adapter_model.safetensors. */
 #include "tests/fuzz/fuzz.h"
 
 #include <fcntl.h>
@@ -9,12 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "inference/adapter/adapter.h"
+#include "inference/adapter/adapter_tensors.h"
 #include "inference/model/lora.h"
 #include "tests/support/tiny_model.h"
 
-#define MAX_RANK 8u
+#define MAX_RANK  8u
+#define WHY_BYTES 200
+#define NUMPY     "\x93NUMPY"
+#define PACK      "PACK"
 
 static char folder[] = "/tmp/baton-fuzz-adapter-XXXXXX";
 static bt_model_t *model;
@@ -43,6 +50,8 @@ static void remove_files(void)
     unlink(path_of("adapter_config.json"));
     unlink(path_of("adapter_model.safetensors"));
     unlink(path_of("adapter.gguf"));
+    unlink(path_of("model.lora_weights.npy"));
+    unlink(path_of("model.lora_config.npy"));
     rmdir(folder);
 }
 
@@ -129,36 +138,121 @@ static void check_load(const bt_adapter_t *adapter)
     bt_lora_free(model, lora);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void check_why(bt_status_t status, const bt_adapter_t *adapter,
+                      const char why[WHY_BYTES])
+{
+    if (status != BT_OK) {
+        BT_ASSERT_ALWAYS((adapter == NULL) && (strnlen(why, WHY_BYTES) > 0) &&
+                         (strnlen(why, WHY_BYTES) < WHY_BYTES));
+    }
+}
+
+/* Content of an adapter, from another process. */
+static void run_unpack(const uint8_t *data, size_t size, bt_hash128_t *digest_p)
 {
     bt_adapter_t *adapter = NULL;
-    bt_adapter_t *only_sizes = NULL;
-    const char *path;
-    char why[200];
+    char why[WHY_BYTES];
     bt_status_t status;
-    bt_status_t sizes_status;
 
-    if (model == NULL) {
-        load_model();
+    memset(why, 'x', sizeof(why));
+    status = bt_adapter_unpack(data, size, &sizes, why, sizeof(why), &adapter);
+    check_why(status, adapter, why);
+    if (status == BT_OK) {
+        check_adapter(adapter);
+        check_load(adapter);
+        *digest_p = adapter->digest;
     }
-    path = write_input(data, size);
+    bt_adapter_free(adapter);
+}
+
+/* An adapter goes to another process and is the same there. */
+static void check_pack(const bt_adapter_t *adapter)
+{
+    const size_t bytes = bt_adapter_packed_bytes(adapter);
+    uint8_t *const packed = bt_calloc(1, bytes);
+    bt_hash128_t digest = {0};
+
+    BT_ASSERT_ALWAYS(packed != NULL);
+    bt_adapter_pack(adapter, packed);
+    run_unpack(packed, bytes, &digest);
+    BT_ASSERT_ALWAYS(bt_hash128_equal(digest, adapter->digest));
+    bt_free(packed);
+}
+
+/* Two files of numpy, the second from the next magic number on. */
+static void run_tensors(const uint8_t *data, size_t size)
+{
+    const uint8_t *const second =
+        memmem(data + 1, size - 1, NUMPY, strlen(NUMPY));
+    const size_t n = (second != NULL) ? (size_t)(second - data) : size;
+    bt_adapter_tensors_t *tensors = NULL;
+    bt_adapter_t *adapter = NULL;
+    char why[WHY_BYTES];
+    bt_status_t status;
+
+    write_file("model.lora_weights.npy", data, n);
+    write_file("model.lora_config.npy", data + n, size - n);
+    memset(why, 'x', sizeof(why));
+    status = bt_adapter_tensors_read(folder, why, sizeof(why), &tensors);
+    check_why(status, NULL, why);
+    if (status != BT_OK) {
+        BT_ASSERT_ALWAYS(tensors == NULL);
+        return;
+    }
+    memset(why, 'x', sizeof(why));
+    status = bt_adapter_open_tensors(tensors, &sizes, MAX_RANK, why,
+                                     sizeof(why), &adapter);
+    check_why(status, adapter, why);
+    if (status == BT_OK) {
+        check_adapter(adapter);
+        check_load(adapter);
+        check_pack(adapter);
+    }
+    bt_adapter_free(adapter);
+    bt_free(tensors);
+}
+
+static void run_files(const uint8_t *data, size_t size)
+{
+    const char *const path = write_input(data, size);
+    bt_adapter_t *adapter = NULL;
+    bt_adapter_t *only_sizes = NULL;
+    char why[WHY_BYTES];
+    bt_status_t status;
+
     memset(why, 'x', sizeof(why));
     status = bt_adapter_open_for(path, &sizes, why, sizeof(why), &adapter);
-    if (status != BT_OK) {
-        BT_ASSERT_ALWAYS((adapter == NULL) && (strnlen(why, sizeof(why)) > 0) &&
-                         (strnlen(why, sizeof(why)) < sizeof(why)));
+    check_why(status, adapter, why);
+    if (bt_adapter_open_sizes(path, &sizes, why, sizeof(why), &only_sizes) !=
+        BT_OK) {
+        BT_ASSERT_ALWAYS((status != BT_OK) && (only_sizes == NULL));
     }
-    sizes_status =
-        bt_adapter_open_sizes(path, &sizes, why, sizeof(why), &only_sizes);
     if (status == BT_OK) {
-        BT_ASSERT_ALWAYS(sizes_status == BT_OK);
         BT_ASSERT_ALWAYS((only_sizes->n_parts == adapter->n_parts) &&
                          (only_sizes->bytes == adapter->bytes));
         BT_ASSERT_ALWAYS((adapter->digest.lo | adapter->digest.hi) != 0);
         check_adapter(adapter);
         check_load(adapter);
+        check_pack(adapter);
     }
     bt_adapter_free(only_sizes);
     bt_adapter_free(adapter);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    bt_hash128_t digest;
+
+    if (model == NULL) {
+        load_model();
+    }
+    if ((size >= strlen(PACK)) && (memcmp(data, PACK, strlen(PACK)) == 0)) {
+        run_unpack(data + strlen(PACK), size - strlen(PACK), &digest);
+    } else if ((size >= strlen(NUMPY)) &&
+               (memcmp(data, NUMPY, strlen(NUMPY)) == 0)) {
+        run_tensors(data, size);
+    } else {
+        run_files(data, size);
+    }
     return 0;
 }

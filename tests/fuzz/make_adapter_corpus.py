@@ -45,7 +45,37 @@ def file(pairs, rank=2, kind=0, alpha=4.0):
     return gguf.build(head, tensors, data)
 
 
+def npy(kind, shape, data):
+    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    head += b" " * (-(len(head) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + data
+
+
+def tensors(rows, kind="<f4", size=4, columns=3, width=None):
+    """model.lora_weights.npy and model.lora_config.npy of (module id, layer, rank, n_in, n_out) rows."""
+    width = width or max(rank * (n_in + n_out) for _, _, rank, n_in, n_out in rows)
+    config = b"".join(struct.pack(f"<{columns}i", *[module, layer, rank, 0][:columns])
+                      for module, layer, rank, _, _ in rows)
+    return (npy(kind, (1, len(rows), width), bytes(i % 60 for i in range(len(rows) * width * size))) +
+            npy("<i4", (1, len(rows), columns), config))
+
+
+def packed(parts):
+    """"PACK" and parts (layer, product, rank, n_in, n_out, type) of an adapter."""
+    out = b"PACK" + struct.pack("<I", len(parts))
+    for layer, product, rank, n_in, n_out, kind in parts:
+        out += struct.pack("<6If", layer, product, rank, n_in, n_out, kind, 0.5)
+        out += bytes(i % 60 for i in range(rank * (n_in + n_out) * (2 if kind else 4)))
+    return out
+
+
 SEEDS = {
+    "tensors_attention": tensors([(1, 0, 2, 8, 8), (2, 0, 2, 8, 4), (3, 1, 1, 8, 4), (4, 1, 2, 8, 8)]),
+    "tensors_ffn": tensors([(5, 0, 2, 8, 12), (7, 0, 2, 8, 12), (6, 1, 2, 12, 8)], kind="<f2", size=2, columns=4),
+    "tensors_fused": tensors([(0, 0, 2, 8, 16), (18, 1, 2, 8, 24)], kind="|V2", size=2),
+    "tensors_wrong": tensors([(9, 7, 100, 8, 8)]),
+    "packed": packed([(0, 0, 2, 8, 8, 0), (1, 6, 3, 12, 8, 30)]),
+    "packed_wrong": packed([(9, 0, 2, 8, 8, 0)]),
     "attention": folder([(0, "q_proj"), (1, "v_proj")]),
     "all_linear": folder([(1, name) for name in SIZES], dtype="BF16", use_rslora=True),
     "two_types": folder([(0, "down_proj")], dtype="F16", b_dtype="F32"),
