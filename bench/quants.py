@@ -5,9 +5,9 @@
 Usage: ./baton bench quants [options]
   --model PATH       GGUF file that the types are made of (default: the default model)
   --shapes LIST      135m (that model); of random weights some layers of an 8B model's
-                     widths (8b), or of Qwen3-30B-A3B's (30b-a3b: 128 experts, 8 of a row);
-                     default the first two
-  --layers N         of random weights (default 2, of experts 8)
+                     widths (8b), of Qwen3-30B-A3B's (30b-a3b: 128 experts, 8 of a row) or
+                     of gpt-oss-20b's (gpt-oss: 32 experts, 4 of a row); default the first two
+  --layers N         of random weights (default 2, 8 and 6)
   --types LIST       default Q4_0,Q4_K_M,Q6_K,Q8_0,IQ4_XS,MXFP4,BF16
   --peers LIST       llama.cpp, ik_llama.cpp (default: the former), or none ("")
   --prefill LIST     prompt lengths (default 512)
@@ -34,26 +34,14 @@ import subprocess
 import _ik
 import _llama
 import _peers
+import _random_models
 from _shared import (BUSY_PERCENT, Half, Load, Progress, add_model_option, build, check_model, describe, finish, median,
                      number_list, parser, show_machine, timed)
 from charts import Bars
 
 # Types of ./baton convert, by their names in files' names.
 CONVERTED = {"Q4_0": "q4_0", "Q4_K_M": "q4_k", "Q6_K": "q6_k", "Q8_0": "q8_0", "MXFP4": "mxfp4", "BF16": "bf16"}
-# Of the random model: type of the matrices, of attn_v and ffn_down, of the embedding and output.
-RANDOM = {"Q4_0": ("Q4_0", "Q4_0", "Q6_K"), "Q4_K_M": ("Q4_K", "Q6_K", "Q6_K"), "Q6_K": ("Q6_K",) * 3,
-          "Q8_0": ("Q8_0",) * 3, "IQ4_XS": ("IQ4_XS", "IQ4_XS", "Q6_K"), "MXFP4": ("MXFP4", "MXFP4", "Q8_0"),
-          "BF16": ("BF16",) * 3}
 PEERS = {"llama.cpp": _llama, "ik_llama.cpp": _ik}
-
-
-def once(path, what, argv):
-    """A file that a program writes, made where it is missing."""
-    with _peers.lock():
-        if not os.path.exists(path):
-            _peers.run([*argv[:1], *(path + ".part" if x is None else x for x in argv[1:])], path + ".log", what)
-            os.rename(path + ".part", path)
-    return path
 
 
 def model_file(args, name):
@@ -62,32 +50,14 @@ def model_file(args, name):
         return _llama.files(args.llama_python, args.model, [name])[0][1]
     path = os.path.join(_peers.cache(), f"{stem}-{os.stat(args.model).st_size}-baton-{name}.gguf")
     convert = build(os.path.join("..", "tools", "baton-convert"), make=False)
-    return once(path, f"making {path}", [convert, args.model, None, "--type", CONVERTED[name], "--overwrite"])
-
-
-# Of random weights: layers where --layers is not told, and what the program that writes them is told.
-RANDOM_SHAPES = {
-    "8b": (2, ("--dim", 4096, "--heads", 32, "--kv-heads", 8, "--ffn", 14336)),
-    "30b-a3b": (8, ("--architecture", "qwen3moe", "--dim", 2048, "--heads", 32, "--kv-heads", 4, "--head-dim", 128, "--ffn", 6144,
-                    "--experts", 128, "--experts-used", 8, "--expert-ffn", 768)),
-}
-
-
-def random_file(args, shape, name):
-    matrices, mixed, output = RANDOM[name]
-    default, options = RANDOM_SHAPES[shape]
-    layers = args.layers or default
-    path = os.path.join(_peers.cache(), f"{shape}-{layers}-{name}.gguf")
-    return once(path, f"making {path}",
-                [build("tiny-model", make=False), None, "--layers", layers, *options, "--vocab", 4096, "--context", 8192,
-                 "--type", matrices, "--mixed-type", mixed, "--embedding-type", output])
+    return _random_models.once(path, f"making {path}", [convert, args.model, None, "--type", CONVERTED[name], "--overwrite"])
 
 
 def file_of(args, shape, name):
-    return model_file(args, name) if shape == "135m" else random_file(args, shape, name)
+    return model_file(args, name) if shape == "135m" else _random_models.random_model(shape, name, args.layers)
 
 
-SHAPES = ("135m", *RANDOM_SHAPES)
+SHAPES = ("135m", *_random_models.SHAPES)
 
 
 def measure(args, shape, name, program, installed, progress):
@@ -169,7 +139,7 @@ def parse():
     add_model_option(p)
     p.add_argument("--shapes", type=words(SHAPES), default=["135m", "8b"])
     p.add_argument("--layers", type=int)
-    p.add_argument("--types", type=words(RANDOM), default=list(RANDOM))
+    p.add_argument("--types", type=words(_random_models.TYPES), default=list(_random_models.TYPES))
     p.add_argument("--peers", type=lambda x: words(PEERS)(x) if x else [], default=["llama.cpp"])
     p.add_argument("--prefill", type=number_list, default=[512])
     p.add_argument("--batch", type=number_list, default=[1, 8, 32])
