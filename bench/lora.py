@@ -3,11 +3,15 @@
 """What do many adapters in one batch cost, against the model alone?
 
 Usage: ./baton bench lora [options]
-  --cases LIST     RANK-TARGETS, targets attention or all (default 8-attention,16-attention,16-all)
+  --cases LIST     RANK-TARGETS; targets are qv (queries and values), attention or all
+                   (default 8-attention,16-attention,16-all)
   --clients N      sequences that decode together, each with an adapter of its own (default 32)
   --max-tokens N   of each answer (default 96)
   --turns N        times that each is measured, in turn with the model alone (default 5)
   --model PATH     another model of the llama family
+  --shape NAME     instead, random weights: some layers of an 8B model's widths (8b)
+  --layers N       of random weights (default 2)
+  --type NAME      of random weights (default Q4_K_M)
   --threads N      (default: as many as there are cores)
   --seed N         of prompts and adapters (default 1)
   --svg FILE       draw it, as SVG
@@ -31,13 +35,15 @@ import struct
 import sys
 import tempfile
 
+import _random_models
 from _cluster import Client, Cluster, no_collector, pids_of, warm_up
-from _shared import ROOT, Load, add_model_option, check_model, describe, finish, median, own_ticks, parser, show_machine
+from _shared import ROOT, Load, add_model_option, build, check_model, describe, finish, median, own_ticks, parser, show_machine
 from charts import Bars
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
 from adapters import ATTENTION, MODULES, model_shape  # noqa: E402
 
+TARGETS = {"qv": ("self_attn.q_proj", "self_attn.v_proj"), "attention": ATTENTION, "all": tuple(MODULES)}
 KINDS = ("model", "one adapter", "one for each")
 HIGH = bytes(0x3C if b & 1 else 0xBC for b in range(256))  # bf16 from 2^-7 to 2^-5, of either sign
 
@@ -56,7 +62,7 @@ def write_adapter(folder, shape, rank, targets, seed):
     sizes = {"dim": shape["dim"], "ffn": shape["ffn"], "kv": shape["kv"]}
     header, data, at = {}, [], 0
     for layer in range(shape["layers"]):
-        for module in ATTENTION if targets == "attention" else MODULES:
+        for module in TARGETS[targets]:
             _, n_in, n_out = MODULES[module]
             for side, dims in (("A", (rank, sizes[n_in])), ("B", (sizes[n_out], rank))):
                 raw = numbers(rng, dims[0] * dims[1])
@@ -100,7 +106,7 @@ def measure(case, shape, args, load):
         threads = args.threads or len(os.sched_getaffinity(0))
         with Cluster(args.model, prefill=0, kv_memory="1g", worker_args=["--threads", str(threads), "--draft", "off",
                                                                          "--prefix-cache", "off", *options],
-                     decode_args=["--local-prefill"], router_args=options) as c:
+                     decode_args=["--local-prefill"], router_args=["--out-of-vocabulary-ids", "modulo", *options]) as c:
             warm_up(c)
             client = Client(c.http, args.seed, args.max_tokens)
             models = {"model": [None] * args.clients, "one adapter": names[:1] * args.clients, "one for each": names}
@@ -137,22 +143,29 @@ def parse():
     for name, default in (("clients", 32), ("max-tokens", 96), ("turns", 5)):
         p.add_argument("--" + name, type=int, default=default)
     add_model_option(p)
+    p.add_argument("--shape", choices=("8b",))
+    p.add_argument("--layers", type=int)
+    p.add_argument("--type", choices=tuple(_random_models.TYPES), default="Q4_K_M")
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
-    if min(args.clients, args.max_tokens, args.turns) <= 0:
+    if min(args.clients, args.max_tokens, args.turns, args.layers or 1) <= 0:
         p.error("counts must be above 0")
     for case in args.cases.split(","):
         rank, _, targets = case.partition("-")
-        if not rank.isdigit() or targets not in ("attention", "all"):
-            p.error(f"--cases: {case} is not RANK-attention or RANK-all")
-    check_model(p, args)
+        if not rank.isdigit() or targets not in TARGETS:
+            p.error(f"--cases: {case} is not RANK-qv, RANK-attention or RANK-all")
+    if not args.shape:
+        check_model(p, args, " or --shape 8b")
     return args
 
 
 def main():
     args = parse()
-    out = describe(args, ("clients", "max_tokens", "seed"))
+    if args.shape:
+        build("tiny-model")
+        args.model = _random_models.random_model(args.shape, args.type, args.layers)
+    out = describe(args, ("clients", "max_tokens", "seed", *(("shape", "layers", "type") if args.shape else ())))
     load = Load()
     shape = model_shape(args.model)
     out["rows"] = [row for case in args.cases.split(",") for row in measure(case, shape, args, load)]
