@@ -151,8 +151,8 @@ static void memory_is_known_before_the_adapters_are_read(void **state)
     BT_LIST_FOR_EACH_ENTRY(bt_worker_adapter_t, at, &b->w.adapters.list, link) {
         bytes += bt_lora_bytes(at->lora);
     }
-    /* A (64, 16) thrice, and B (1, 64), (4, 64), (3, 64). */
-    assert_int_equal(bytes, 3 * 64 * 16 * 4 + (1 + 4 + 3) * 64 * 4);
+    /* A (64, 8) thrice, and B (1, 64), (4, 64), (3, 64). */
+    assert_int_equal(bytes, 3 * 64 * 8 * 4 + (1 + 4 + 3) * 64 * 4);
     /* While it is read, the largest is there twice: A (4, 64), B (64, 4). */
     assert_int_equal(bt_adapters_estimate(&b->config, b->s.gguf),
                      bytes + 2 * 4 * 64 * 4);
