@@ -28,6 +28,7 @@ one. Every round asks for tokens without drafts, then with either, in turns.
 """
 import os
 
+import _random_models
 import quants
 from _shared import (BUSY_PERCENT, Half, Load, Progress, build, describe, finish, median, number_list, parser, show_machine)
 from charts import Bars
@@ -86,7 +87,7 @@ def panels(out):
 
 def parse():
     p = parser("drafts", __doc__)
-    p.add_argument("--types", type=quants.words(quants.RANDOM), default=["BF16", "Q8_0", "Q4_K_M"])
+    p.add_argument("--types", type=quants.words(_random_models.TYPES), default=["BF16", "Q8_0", "Q4_K_M"])
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--model")
     p.add_argument("--draft-type", choices=SMALLER, default="q4_0")
@@ -110,7 +111,7 @@ def main():
     args = parse()
     program = build("draft-run", make=not args.no_build)
     build("tiny-model", make=not args.no_build)
-    files = [("own", args.model)] if args.model else [(name, quants.random_file(args, name)) for name in args.types]
+    files = [("own", args.model)] if args.model else [(name, _random_models.random_model("8b", name, args.layers)) for name in args.types]
     out = dict(describe(args, ("types", "layers", "model", "draft_type", "acceptance", "batch", "after", "steps", "threads", "rounds")),
                threads=args.threads, draft_type=args.draft_type, rows=[])
     load = Load()
