@@ -114,6 +114,32 @@ class Board:
         self.say(f"{len(self.took):2} of {self.n}  {name:{self.width}}  {entry['status']:11} {how}" + (f": {entry['why']}" if entry["why"] else ""))
 
 
+class Interrupts:
+    """A handler of signals that raises KeyboardInterrupt, within held() at its end: a process that is being started can
+    only be stopped when it is known."""
+
+    def __init__(self):
+        self.is_held = self.came = False
+
+    def __call__(self, *_):
+        self.came = True
+        if not self.is_held:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def held(self):
+        self.is_held, self.came = True, False
+        try:
+            yield
+        finally:
+            self.is_held = False
+        if self.came:
+            raise KeyboardInterrupt
+
+
+INTERRUPTS = Interrupts()
+
+
 class Runner:
     def __init__(self, args, settings, folder):
         self.args, self.settings, self.folder = args, settings, folder
@@ -163,11 +189,14 @@ class Runner:
                    self.path(name, "svg")]
         begun = time.monotonic()
         with open(self.path(name, "txt"), "wb") as table, open(self.path(name, "log"), "wb") as log:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=table, stderr=log, start_new_session=True)
+            child = None
             try:
+                with INTERRUPTS.held():
+                    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=table, stderr=log, start_new_session=True)
                 status = self.wait(child, name, board, begun)
             except KeyboardInterrupt:
-                self.stop(child)
+                if child:
+                    self.stop(child)
                 entry.update(status="interrupted", why="it was interrupted", seconds=time.monotonic() - begun)
                 raise KeyboardInterrupt(entry) from None
         entry["seconds"] = time.monotonic() - begun
@@ -318,17 +347,13 @@ def parse(argv, settings):
     return args
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-
 def main(argv=None, settings=None, folder=HERE):
     settings = settings or _settings.SETTINGS
     args = parse(argv, settings)
     if args.write:
         return write(args)
-    signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGINT, interrupt)  # also where a shell started us in the background
+    signal.signal(signal.SIGTERM, INTERRUPTS)
+    signal.signal(signal.SIGINT, INTERRUPTS)  # also where a shell started us in the background
     with place(args.report):
         return run_all(args, settings, folder)
 

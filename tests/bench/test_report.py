@@ -46,6 +46,21 @@ absent = _settings.Peer("absent", lambda: False, ("--never",), ("--alone",), "ge
 settings = {{n: _settings.Setting(("--short",), (9, 1), (absent,) if n == "good" else (), ("--long",)) for n in names.split(",")}}
 sys.exit(importlib.import_module("all").main(sys.argv[4:], settings, folder))
 """
+# As DRIVER. It is interrupted when a benchmark has begun that it does not know of yet.
+EARLY_DRIVER = """
+import os, signal, subprocess, sys, time
+real = subprocess.Popen
+def started(command, *args, **more):
+    child = real(command, *args, **more)
+    if "slow.py" in " ".join(command):
+        begun = command[command.index("--svg") + 1] + ".begun"
+        deadline = time.monotonic() + 60
+        while not os.path.exists(begun) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+    return child
+subprocess.Popen = started
+""" + DRIVER
 # Of each of them: notes each run, and knows its options.
 BEGIN = """
 import json, os, sys, time
@@ -121,8 +136,8 @@ class Report(unittest.TestCase):
             with open(os.path.join(self.benches, name + ".py"), "w", encoding="utf-8") as f:
                 f.write(f'"""What does {name} ask?"""\n{BEGIN}\n{script}\n')
 
-    def command(self, names, *options, tree="abc"):
-        return [sys.executable, "-c", DRIVER, self.benches, tree, names, "--report", self.out, *options]
+    def command(self, names, *options, tree="abc", driver=DRIVER):
+        return [sys.executable, "-c", driver, self.benches, tree, names, "--report", self.out, *options]
 
     def run_all(self, names, *options, status=0, **more):
         done = subprocess.run(self.command(names, *options, **more), capture_output=True, text=True, timeout=120)
@@ -226,10 +241,11 @@ class Report(unittest.TestCase):
         self.run_all(names, "--quick", "--skip", "bad,evil", tree="unknown")
         self.assertEqual(self.runs(), ["good", "good"])
 
-    def interrupt(self, how):
-        process = subprocess.Popen(self.command("good,slow,evil"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        self.wait_for("slow.svg.begun")
-        process.send_signal(how)
+    def interrupt(self, how, driver=DRIVER):
+        process = subprocess.Popen(self.command("good,slow,evil", driver=driver), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if driver == DRIVER:
+            self.wait_for("slow.svg.begun")
+            process.send_signal(how)
         said = process.communicate(timeout=90)[1]
         self.assertEqual(process.returncode, 130, said)
         report = self.report()
@@ -248,6 +264,9 @@ class Report(unittest.TestCase):
         report = self.report()
         self.assertEqual([e["status"] for e in report["benches"]], ["ok"] * 3)
         self.assertFalse(report["interrupted"])
+
+    def test_benchmark_is_ended_that_an_interruption_meets_at_its_start(self):
+        self.interrupt(signal.SIGINT, EARLY_DRIVER)
 
     def test_signal_to_end_is_an_interruption_too(self):
         self.interrupt(signal.SIGTERM)
