@@ -112,6 +112,9 @@ typedef struct bt_lora_tile {
     uint32_t n_rows;     /**< 1 .. BT_LORA_TILE */
     uint32_t first, end; /**< outputs that lora_up() computes; first is a
                               multiple of BT_LORA_LANES */
+    bool both;           /**< lora_up() follows lora_down() on this thread */
+    const bt_lora_rows_t *next; /**< group that this thread computes behind
+                                     lora_up(); NULL: none or the same */
 } bt_lora_tile_t;
 
 /** Element format of the keys and values of a bt_attn_tile_t. */

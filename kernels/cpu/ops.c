@@ -387,9 +387,10 @@ static uint32_t lora_tiles(const bt_lora_rows_t *group)
     return (group->n_rows + BT_LORA_TILE - 1) / BT_LORA_TILE;
 }
 
-/* Computes part @a part of a group's tile i. */
+/* Computes part @a part of a group's tile i. @a last: the thread has no item
+ * behind it. */
 static void run_lora_tile(const lora_job_t *job, const bt_lora_rows_t *group,
-                          uint32_t i, uint32_t part)
+                          uint32_t i, uint32_t part, bool last)
 {
     const bt_lora_step_t *const step = job->step;
     const size_t row = group->row + (size_t)i * BT_LORA_TILE;
@@ -405,6 +406,10 @@ static void run_lora_tile(const lora_job_t *job, const bt_lora_rows_t *group,
         .first = first,
         .end = (step->n_out - first < job->n_outputs) ? step->n_out
                                                       : first + job->n_outputs,
+        .both = job->fn == NULL,
+        .next = ((job->fn == NULL) && !last && (left <= BT_LORA_TILE))
+                    ? group + 1
+                    : NULL,
     };
 
     if (job->fn == NULL) {
@@ -429,7 +434,7 @@ static void run_lora_items(void *ctx, uint32_t thread, uint32_t begin,
             group++;
         }
         run_lora_tile(job, group, (i - before) / job->n_parts,
-                      (i - before) % job->n_parts);
+                      (i - before) % job->n_parts, i + 1 == end);
     }
 }
 

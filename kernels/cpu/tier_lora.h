@@ -19,6 +19,50 @@
 /** Rows of x whose four accumulators are in registers together. */
 #define LORA_DOWN_ROWS (VEC / 4)
 
+/* Prefetches a matrix while another one is multiplied, evenly over @a n_asks
+ * calls of bt_ahead_ask(): matrices are a few pages each, and the processor's
+ * own prefetch begins anew in each page. */
+static inline bt_ahead_t lora_ahead(bt_ktype_t type, const void *matrix,
+                                    size_t values, size_t n_asks)
+{
+    const size_t all = values * ((type == BT_KTYPE_F32) ? 4 : 2);
+    const size_t bytes = (all < BT_AHEAD_BYTES) ? all : BT_AHEAD_BYTES;
+    const uint8_t *const next = matrix;
+
+    return (bt_ahead_t){
+        .next = next,
+        .end = next + bytes,
+        .n_lines = (uint32_t)(((bytes + 63) / 64 + n_asks - 1) / n_asks),
+    };
+}
+
+/* B of the tile, while A is multiplied. */
+static inline bt_ahead_t lora_b_ahead(const bt_lora_tile_t *tile)
+{
+    const bt_lora_rows_t *const group = tile->group;
+
+    if (!tile->both) {
+        return (bt_ahead_t){0};
+    }
+    return lora_ahead(group->type, group->b,
+                      group->rank * bt_lora_lanes(tile->step->n_out),
+                      tile->step->n_in / BT_LORA_SUMS + 1);
+}
+
+/* A of the next tile, while B is multiplied. */
+static inline bt_ahead_t lora_a_ahead(const bt_lora_tile_t *tile)
+{
+    const bt_lora_rows_t *const next = tile->next;
+
+    if (next == NULL) {
+        return (bt_ahead_t){0};
+    }
+    return lora_ahead(next->type, next->a,
+                      bt_lora_rows_in(tile->step->n_in) *
+                          bt_lora_rank_lanes(next->rank),
+                      (tile->end - tile->first) / BT_LORA_LANES + 1);
+}
+
 /* Loads VEC values of a matrix, from value i on. */
 SPECIALIZE vec_t lora_load(bt_ktype_t type, const void *matrix, size_t i)
 {
@@ -136,6 +180,8 @@ SPECIALIZE void lora_down_values(bt_ktype_t type, const bt_lora_tile_t *tile,
     const size_t whole = n_in / BT_LORA_SUMS * BT_LORA_SUMS;
     const float *const x = tile->x + row * n_in;
     vec_t sums[LORA_DOWN_ROWS][BT_LORA_SUMS];
+    bt_ahead_t ahead =
+        ((row == 0) && (j == 0)) ? lora_b_ahead(tile) : (bt_ahead_t){0};
 
     for (uint32_t r = 0; r < n_rows; r++) {
         for (uint32_t i = 0; i < BT_LORA_SUMS; i++) {
@@ -143,6 +189,7 @@ SPECIALIZE void lora_down_values(bt_ktype_t type, const bt_lora_tile_t *tile,
         }
     }
     for (size_t k = 0; k < whole; k += BT_LORA_SUMS) {
+        bt_ahead_ask(&ahead);
         lora_down_step(type, tile->group->a, lanes, k * lanes + j, narrow,
                        x + k, n_in, n_rows, sums);
     }
@@ -225,11 +272,13 @@ static void lora_up(const bt_lora_tile_t *tile)
     const bt_lora_step_t *const step = tile->step;
     const size_t lanes = bt_lora_lanes(step->n_out);
     vec_t sums[BT_LORA_TILE][LORA_REGS];
+    bt_ahead_t ahead = lora_a_ahead(tile);
     uint32_t n;
 
     for (uint32_t r = 0; r < tile->n_rows; r += n) {
         n = lora_together(tile, r);
         for (uint32_t o = tile->first; o < tile->end; o += BT_LORA_LANES) {
+            bt_ahead_ask(&ahead);
             lora_sums_of(group->type, group->b, lanes, o,
                          tile->down + (size_t)r * step->max_rank,
                          step->max_rank, group->rank, n, sums);
