@@ -165,6 +165,11 @@ static void fill_scores(float *z, size_t n, uint32_t n_experts, bool extreme)
     for (size_t i = 0; i < n; i += 7) { /* ties */
         z[i] = z[i / n_experts * n_experts];
     }
+    for (size_t i = 0; i < n; i++) { /* ties of 0 and -0 */
+        if (i / n_experts % 4 == 1) {
+            z[i] = (i % 2 == 0) ? -0.0f : 0.0f;
+        }
+    }
     for (size_t i = 3; extreme && (i < n); i += 97) {
         z[i] = NAN;
     }
@@ -529,7 +534,9 @@ void kc_test_experts(void)
                                           .n_used = shapes[i].n_used,
                                           .gating = (bt_gating_t)(way % 3),
                                           .normed = way % 2 == 0,
-                                          .least = (way < 6) ? 0.0f : 1e-20f,
+                                          .least = (way < 6)   ? 0.0f
+                                                   : (way < 9) ? 1e-20f
+                                                               : 0.25f,
                                           .scale = (way % 4 == 0) ? 1 : 2.5f};
 
             check_route(routing, 1 + kc_below(20), way % 5 == 4);
