@@ -31,7 +31,8 @@ COLUMNS = ("load_sectors", "load_sectors_once", "store_sectors", "store_sectors_
 CLUSTER_TESTS = ("test_kv_is_transferred_from_device_to_device", "test_simulated_device_gives_the_bytes_of_the_cpu",
                  "test_draft_model_on_a_simulated_device_gives_the_bytes_of_the_cpu", "test_simulated_device_samples_the_tokens_of_the_cpu",
                  "test_tensor_profile_agrees_with_the_cpu_on_certain_tokens", "test_overlapped_steps_give_the_same_bytes",
-                 "test_device_logits_are_close_to_the_cpus")
+                 "test_device_logits_are_close_to_the_cpus", "test_experts_on_a_device_give_the_tokens_of_the_cpu",
+                 "test_adapters_on_a_device_give_the_tokens_of_the_cpu")
 
 
 class Meter:

@@ -10,6 +10,9 @@
  *                                     {"bytes": in the file, "packed_bytes"}
  *     matmul ROWS CALLS SAMPLES       {"seconds": [of a call in each sample]};
  *                                     the copies one after the other
+ *     experts E USED ROWS CALLS SAMPLES
+ *                                     the matrices as those of E experts: rows
+ *                                     go through USED of them each
  *     kv TYPE HEADS KV_HEADS DIM ROWS POS SEQS LAYERS
  *                                     SEQS sequences with ROWS new tokens from
  *                                     position POS each: {"kv_token_bytes"}, of
@@ -177,6 +180,7 @@ int main(int argc, char **argv)
     static const bt_ops_command_t commands[] = {
         {"weight", bt_ops_weight},
         {"matmul", bt_ops_matmul},
+        {"experts", bt_ops_experts},
         {"step", run_step},
         {"kv", set_kv},
         {"attention", bt_ops_attention},

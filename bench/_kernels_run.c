@@ -27,13 +27,11 @@
 
 #define MAX_CALLS 4000u
 #define MIN_CALLS 3u
-#define N_DRAWS   16u /* of experts, one for each call in turn */
 
 static bt_limits_t *limits;
 static float *cos_sin;
 static bt_rotation_t rotation;
 static uint32_t row_dim; /* of the operation on rows */
-static bt_expert_rows_t draws[N_DRAWS];
 
 /* Repeats for about ms and prints the time of each call but the first. */
 static void measure(bt_ops_run_t *r, bt_ops_call_t call,
@@ -57,69 +55,6 @@ static void measure(bt_ops_run_t *r, bt_ops_call_t call,
         between = ", ";
     }
     printf("]}\n");
-}
-
-/* ---- experts ---- */
-
-/* Fills what a step of rows knows of its experts, by random scores. */
-static void draw_experts(bt_ops_run_t *r, uint32_t n_experts, uint32_t n_used,
-                         bt_expert_rows_t *rows)
-{
-    const size_t n = (size_t)r->n_rows * n_used;
-    const bt_routing_t routing = {.n_experts = n_experts, .n_used = n_used};
-    float *const z = bt_ops_floats(r, (size_t)r->n_rows * n_experts);
-
-    *rows = (bt_expert_rows_t){
-        .n_experts = n_experts,
-        .n_used = n_used,
-        .ids = bt_half_zeros(n, sizeof(uint32_t)),
-        .weights = bt_half_zeros(n, sizeof(float)),
-        .slots = bt_half_zeros(n, sizeof(uint32_t)),
-        .first = bt_half_zeros((size_t)n_experts + 1, sizeof(uint32_t)),
-        .rows = bt_half_zeros(n, sizeof(uint32_t)),
-    };
-    r->be->ops->route(r->be, &routing, z, r->n_rows, rows);
-    r->be->ops->buffer_free(r->be, z);
-}
-
-static void free_experts(bt_expert_rows_t *rows)
-{
-    bt_free(rows->ids);
-    bt_free(rows->weights);
-    bt_free(rows->slots);
-    bt_free(rows->first);
-    bt_free(rows->rows);
-}
-
-/* Other experts in each call, so that a row's are read from memory. */
-static void call_experts(bt_ops_run_t *r)
-{
-    const bt_weight_t *const weight = r->weights[0];
-
-    r->be->ops->matmul_experts(r->be, &weight, 1, &draws[r->at++ % N_DRAWS],
-                               r->n_rows, r->x, true, r->out);
-}
-
-static void run_experts(bt_ops_run_t *r, const char *const *words)
-{
-    const uint32_t n_experts = bt_half_number(words[1], 1, BT_MAX_EXPERTS);
-    const uint32_t n_used = bt_half_number(
-        words[2], 1,
-        (n_experts < BT_MAX_EXPERTS_USED) ? n_experts : BT_MAX_EXPERTS_USED);
-
-    if ((r->n_copies == 0) || (r->n_out % (n_experts * 32) != 0)) {
-        bt_half_die(BT_OK, "experts before their matrix");
-    }
-    r->n_rows = bt_half_number(words[3], 1, r->max_rows);
-    for (uint32_t i = 0; i < N_DRAWS; i++) {
-        draw_experts(r, n_experts, n_used, &draws[i]);
-    }
-    bt_ops_measure(r, (size_t)r->n_rows * r->n_in,
-                   (size_t)r->n_rows * n_used * (r->n_out / n_experts),
-                   call_experts, words + 4);
-    for (uint32_t i = 0; i < N_DRAWS; i++) {
-        free_experts(&draws[i]);
-    }
 }
 
 /* ---- the KV cache ---- */
@@ -229,7 +164,7 @@ int main(int argc, char **argv)
     static const bt_ops_command_t commands[] = {
         {"weight", bt_ops_weight},
         {"matmul", bt_ops_matmul},
-        {"experts", run_experts},
+        {"experts", bt_ops_experts},
         {"kv", set_kv},
         {"attention", bt_ops_attention},
         {"rope_store", run_rope_store},

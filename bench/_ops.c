@@ -125,6 +125,78 @@ void bt_ops_matmul(bt_ops_run_t *r, const char *const *words)
                    call_matmul, words + 2);
 }
 
+/* ---- experts ---- */
+
+static void *zeros_there(bt_ops_run_t *r, size_t n)
+{
+    void *ptr = NULL;
+
+    bt_half_must(r->be->ops->buffer_alloc(r->be, n * sizeof(uint32_t), &ptr),
+                 "memory");
+    return ptr;
+}
+
+/* Fills what a step of rows knows of its experts, by random scores. */
+static void draw_experts(bt_ops_run_t *r, uint32_t n_experts, uint32_t n_used,
+                         bt_expert_rows_t *rows)
+{
+    const size_t n = (size_t)r->n_rows * n_used;
+    const bt_routing_t routing = {.n_experts = n_experts, .n_used = n_used};
+    float *const z = bt_ops_floats(r, (size_t)r->n_rows * n_experts);
+
+    *rows = (bt_expert_rows_t){
+        .n_experts = n_experts,
+        .n_used = n_used,
+        .ids = zeros_there(r, n),
+        .weights = zeros_there(r, n),
+        .slots = zeros_there(r, n),
+        .first = zeros_there(r, (size_t)n_experts + 1),
+        .rows = zeros_there(r, n),
+    };
+    r->be->ops->route(r->be, &routing, z, r->n_rows, rows);
+    r->be->ops->buffer_free(r->be, z);
+}
+
+static void free_experts(bt_ops_run_t *r, const bt_expert_rows_t *rows)
+{
+    r->be->ops->buffer_free(r->be, rows->ids);
+    r->be->ops->buffer_free(r->be, rows->weights);
+    r->be->ops->buffer_free(r->be, rows->slots);
+    r->be->ops->buffer_free(r->be, rows->first);
+    r->be->ops->buffer_free(r->be, rows->rows);
+}
+
+static void call_experts(bt_ops_run_t *r)
+{
+    const bt_weight_t *const weight = r->weights[r->at % r->n_copies];
+
+    r->be->ops->matmul_experts(r->be, &weight, 1,
+                               &r->draws[r->at++ % BT_OPS_DRAWS], r->n_rows,
+                               r->x, true, r->out);
+}
+
+void bt_ops_experts(bt_ops_run_t *r, const char *const *words)
+{
+    const uint32_t n_experts = bt_half_number(words[1], 1, BT_MAX_EXPERTS);
+    const uint32_t n_used = bt_half_number(
+        words[2], 1,
+        (n_experts < BT_MAX_EXPERTS_USED) ? n_experts : BT_MAX_EXPERTS_USED);
+
+    if ((r->n_copies == 0) || (r->n_out % (n_experts * 32) != 0)) {
+        bt_half_die(BT_OK, "experts before their matrix");
+    }
+    r->n_rows = bt_half_number(words[3], 1, r->max_rows);
+    for (uint32_t i = 0; i < BT_OPS_DRAWS; i++) {
+        draw_experts(r, n_experts, n_used, &r->draws[i]);
+    }
+    bt_ops_measure(r, (size_t)r->n_rows * r->n_in,
+                   (size_t)r->n_rows * n_used * (r->n_out / n_experts),
+                   call_experts, words + 4);
+    for (uint32_t i = 0; i < BT_OPS_DRAWS; i++) {
+        free_experts(r, &r->draws[i]);
+    }
+}
+
 /* ---- attention ---- */
 
 static void free_kv(bt_ops_run_t *r)

@@ -10,6 +10,7 @@
 #define BT_OPS_TOKENS_PER_BLOCK 16u
 #define BT_OPS_MAX_COUNT        (1u << 20)
 #define BT_OPS_MAX_COPIES       1024u
+#define BT_OPS_DRAWS            16u /**< of experts, one for each call in turn */
 
 typedef struct bt_ops_run bt_ops_run_t;
 typedef void (*bt_ops_call_t)(bt_ops_run_t *r);
@@ -27,6 +28,8 @@ struct bt_ops_run {
     uint32_t at; /**< copy, or layer, of the next call */
     uint32_t n_out;
     uint32_t n_in;
+
+    bt_expert_rows_t draws[BT_OPS_DRAWS]; /**< of `experts` */
 
     bt_kv_view_t kv;
     uint32_t n_heads;
@@ -63,6 +66,11 @@ void bt_ops_measure(bt_ops_run_t *r, size_t n_x, size_t n_out,
 void bt_ops_weight(bt_ops_run_t *r, const char *const *words);
 /** Runs the command `matmul ROWS …`: the copies one after the other. */
 void bt_ops_matmul(bt_ops_run_t *r, const char *const *words);
+
+/** Runs the command `experts E USED ROWS …`: the matrix as those of E experts,
+ *  ROWS rows go through USED of them each, drawn at random, others in each
+ *  call, so that they are read from memory. */
+void bt_ops_experts(bt_ops_run_t *r, const char *const *words);
 
 /** Runs the command `kv TYPE HEADS KV_HEADS DIM ROWS POS SEQS`: SEQS sequences
  *  with ROWS new tokens from position POS each. The cache is not filled. */

@@ -29,6 +29,7 @@ and 77 where there is no GPU. The parts:
   few rows       the same of products with 1, 4 and 8 rows
   many rows      TFLOP/s of products, and of cuBLASLt's, whose sums depend on the batch:
                  what I1 costs, and sums in the order of the reference
+  experts        products of a mixture of 128 experts, 8 of each row
   tensor attention, tensor few rows, tensor many rows
                  the same of --numerics tensor, and a chunk of a prompt; beside
                  what the exact ones took
@@ -59,11 +60,14 @@ SLOT = 256 << 10  # of a pool that is staged
 TENSOR_TYPES, CHUNK = {"BF16": 2, "F16": 2, "E4M3": 68 / 64}, {"real": 512, "tiny": 16}
 FEW_TYPES, MANY_TYPES = ("Q4_0", "Q4_K", "Q6_K", "Q8_0"), ("Q4_K", "Q8_0", "BF16")
 PEER_ROWS = (512, 2048)
-# heads, heads of keys, their size, position, layers; sequences; outputs, inputs, copies; rows; calls and samples
+# heads, heads of keys, their size, position, layers; sequences; outputs, inputs, copies; rows; calls and samples;
+# experts, those of a row, outputs, inputs, copies: of Qwen3 30B A3B
 REAL = {"heads": (32, 8, 128), "pos": 1023, "layers": 4, "seqs": (1, 32), "matrix": (4096, 4096), "copies": 32, "few": (1, 4, 8),
-        "many": PEER_ROWS, "times": (32, 10), "step": (1024, 32, 20), "pool": 256 << 20, "records": (1 << 20, 64 << 10)}
+        "many": PEER_ROWS, "times": (32, 10), "step": (1024, 32, 20), "pool": 256 << 20, "records": (1 << 20, 64 << 10),
+        "experts": (128, 8, 768, 2048, 4), "expert_rows": (1, 8, 64, 2048)}
 TINY = {"heads": (4, 2, 32), "pos": 31, "layers": 2, "seqs": (1, 2), "matrix": (64, 256), "copies": 2, "few": (1, 4),
-        "many": (16,), "times": (2, 1), "step": (256, 2, 1), "pool": 1 << 20, "records": (64 << 10,)}
+        "many": (16,), "times": (2, 1), "step": (256, 2, 1), "pool": 1 << 20, "records": (64 << 10,),
+        "experts": (4, 2, 32, 256, 1), "expert_rows": (1, 16)}
 
 
 class Skip(Exception):
@@ -162,11 +166,13 @@ class Check:
     def sanitizer(self, tool):
         if self.args.simt:
             raise Skip("the machine of the tests looks for both itself")
-        command = self.kcheck_command("--only", "attention" if tool == "racecheck" else "matmul")
+        commands = [self.kcheck_command("--only", "attention" if tool == "racecheck" else "matmul"),
+                    self.kcheck_command("--only", "experts", "--sample", "50")]
         sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=_gpu_build.CUDA_BIN)
         if not sanitizer:
             raise Skip("compute-sanitizer is not here")
-        return {"said": self.checked([sanitizer, "--tool", tool, "--error-exitcode", "9", *command], 90).splitlines()[-1]}
+        said = [self.checked([sanitizer, "--tool", tool, "--error-exitcode", "9", *command], 90) for command in commands]
+        return {"said": ", ".join(text.splitlines()[-1] for text in said)}
 
     def measure_peer(self):
         if self.args.simt and not self.args.bare:
@@ -238,6 +244,20 @@ class Check:
                     row["of_peer"] = row["tflops"] / peers[0]
                 rows.append(row)
         half.close()
+        return {"rows": rows}
+
+    def experts(self):
+        """Of one row the bytes of its experts, of more the products."""
+        n, used, n_out, n_in, copies = self.size["experts"]
+        rows = []
+        for kind, numerics in (("Q4_K", ()), ("Q8_0", ()), ("BF16", ("tensor",))):
+            half = self.half(*numerics)
+            packed = half.ask("weight", kind, n * n_out, n_in, copies)["packed_bytes"] / n
+            for n_rows in self.size["expert_rows"]:
+                slots = n_rows * used
+                work = {"bytes": int(slots * packed)} if n_rows == 1 else {"ops": 2 * slots * n_in * n_out}
+                rows.append(self.timed(half, {"type": kind, "rows": n_rows} | work, "experts", n, used, n_rows, *self.size["times"]))
+            half.close()
         return {"rows": rows}
 
     # ---- the tensor profile, each figure beside the exact one's ----
@@ -342,7 +362,7 @@ class Check:
         self.part("kcheck", self.kcheck)
         self.part("tensor kcheck", self.tensor_kcheck)
         self.part("peer", self.measure_peer)
-        for name in ("attention", "few_rows", "many_rows", "tensor_attention", "tensor_few_rows", "tensor_many_rows", "hand_over",
+        for name in ("attention", "few_rows", "many_rows", "experts", "tensor_attention", "tensor_few_rows", "tensor_many_rows", "hand_over",
                      "graphs"):
             self.part("hand-over" if name == "hand_over" else name.replace("_", " "), getattr(self, name))
         # Last, as they may take what time there is.

@@ -22,10 +22,10 @@ import _gpu_build  # noqa: E402
 from test_charts import Figures  # noqa: E402
 
 TENSOR = ["tensor attention", "tensor few rows", "tensor many rows"]
-PARTS = ["machine", "build", "plugin", "kcheck", "tensor kcheck", "peer", "attention", "few rows", "many rows", *TENSOR, "hand-over",
-         "graphs", "memcheck", "racecheck", "end to end"]
-RUN = {"machine", "build", "kcheck", "tensor kcheck", "attention", "few rows", "many rows", *TENSOR, "hand-over", "graphs",
-       "end to end"}
+PARTS = ["machine", "build", "plugin", "kcheck", "tensor kcheck", "peer", "attention", "few rows", "many rows", "experts", *TENSOR,
+         "hand-over", "graphs", "memcheck", "racecheck", "end to end"]
+RUN = {"machine", "build", "kcheck", "tensor kcheck", "attention", "few rows", "many rows", "experts", *TENSOR, "hand-over",
+       "graphs", "end to end"}
 
 
 class GpuTest(Figures):
