@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/status.h"
+#include "common/base/text.h"
 #include "common/config/config_options.h"
 
 #define TEXT_BYTES  128
@@ -652,4 +653,63 @@ bt_status_t bt_config_addresses_complete(bt_config_store_t *store)
                                                      store->address_wheres[i]));
     }
     return status;
+}
+
+/* ---- names of nobody ---- */
+
+/* @param [out] distance_p  SIZE_MAX: none is near enough */
+static const bt_option_t *closest(const char *name, size_t n, unsigned programs,
+                                  size_t *distance_p)
+{
+    const bt_option_t *best = NULL;
+
+    *distance_p = SIZE_MAX;
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *option = &bt_config_options[i];
+        const size_t distance =
+            bt_fuzzy_distance(name, n, option->name, strlen(option->name));
+
+        if (((option->programs & programs) != 0) && (distance < *distance_p)) {
+            best = option;
+            *distance_p = distance;
+        }
+    }
+    return best;
+}
+
+const bt_option_t *bt_config_option_closest(const char *name, size_t n,
+                                            unsigned programs)
+{
+    size_t distance;
+
+    return closest(name, n, programs, &distance);
+}
+
+const char *bt_config_word_closest(const char *name, size_t n,
+                                   unsigned programs)
+{
+    /* The last two are for the script, which removes them from the options
+     * that it passes on. */
+    static const char *const words[] = {"help",   "help-all", "version",
+                                        "config", "yes",      "no-install"};
+    const size_t n_words =
+        BT_ARRAY_LEN(words) - ((programs & BT_PROG_SERVE) != 0 ? 0u : 2u);
+    const char *best = NULL;
+    const bt_option_t *option;
+    size_t least;
+
+    option = closest(name, n, programs, &least);
+    if (option != NULL) {
+        best = option->name;
+    }
+    for (size_t i = 0; i < n_words; i++) {
+        const size_t distance =
+            bt_fuzzy_distance(name, n, words[i], strlen(words[i]));
+
+        if (distance < least) {
+            best = words[i];
+            least = distance;
+        }
+    }
+    return best;
 }
