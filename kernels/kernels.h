@@ -310,10 +310,11 @@ typedef struct bt_kernels_caps {
                                     this */
     uint32_t max_block_tokens; /**< upper bound of tokens_per_block; 0: none */
     bool runs_ahead;           /**< operations are asynchronous: see sync() */
-    bool takes_codes; /**< BT_KTYPE_E4M3 and BT_KTYPE_E4M3_BF16 pay off, as
-                           codes are read from memory directly. Otherwise they
-                           cost time, and models use the type that the codes
-                           stand for. */
+    bool takes_codes;  /**< BT_KTYPE_E4M3 and BT_KTYPE_E4M3_BF16 pay off, as
+                            codes are read from memory directly. Otherwise they
+                            cost time, and models use the type that the codes
+                            stand for. */
+    bool takes_leaves; /**< bt_expert_rows_t.n_leaves may be less than all */
 } bt_kernels_caps_t;
 
 /** Checks that the back end supports this KV cache. @a kv may have no base yet.
@@ -394,16 +395,24 @@ typedef struct bt_routing {
                             NULL: none */
 } bt_routing_t;
 
+/** Slot of a row at an expert of another rank. */
+#define BT_NO_SLOT UINT32_MAX
+
 /** Experts of the rows of a step, written by route(). All arrays are back-end
- *  memory of the caller. */
+ *  memory of the caller. A rank has the experts of some adjacent leaves of the
+ *  sum, its *own* ones; slots are numbered among those. */
 typedef struct bt_expert_rows {
     uint32_t n_experts;
     uint32_t n_used;
-    uint32_t *ids;   /**< (R, k): experts of each row, ascending */
-    float *weights;  /**< (R, k): their weights */
-    uint32_t *slots; /**< (R, k): their slots */
-    uint32_t *first; /**< (E + 1): first slot of each expert; R k behind it */
-    uint32_t *rows;  /**< (R k): row of each slot */
+    uint32_t first_leaf; /**< p, a multiple of n_leaves; the first own expert
+                              is floor(p E / 16) */
+    uint32_t n_leaves;   /**< a power of two; 0: all, BT_EXPERT_LEAVES */
+    uint32_t *ids;       /**< (R, k): experts of each row, ascending */
+    float *weights;      /**< (R, k): their weights */
+    uint32_t *slots;     /**< (R, k): their slots; BT_NO_SLOT: not own */
+    uint32_t *first;     /**< (own experts + 1): first slot of each own expert;
+                              number of slots behind it, R k with all experts */
+    uint32_t *rows;      /**< (R k): row of each slot */
 } bt_expert_rows_t;
 
 /**
@@ -557,7 +566,7 @@ typedef struct bt_kernels_ops {
     void (*lora)(bt_backend_t *be, const bt_lora_step_t *step);
 
     /** Chooses the experts of each row by its scores z, (R, E), and sorts the
-     *  rows by expert into @a rows.
+     *  rows by own expert into @a rows.
      *
      *  Softmax: m = max z, p_e = exp(z_e - m) / (sum of all exp), summed as in
      *  rmsnorm() by additions; exp is the polynomial of kernels/formula.h. The
@@ -577,17 +586,18 @@ typedef struct bt_kernels_ops {
                   uint32_t n_rows, const bt_expert_rows_t *rows);
     /** Multiplies each slot's row by its expert's matrices: out[s] = [W_0 x |
      *  W_1 x | ...], each with the bits of matmul(). weights: n_weights (1 or
-     *  2) matrices of E experts, those of one behind those of the one before:
-     *  matrix W_i of expert e is rows e * n_out .. (e + 1) * n_out - 1 of
-     *  weights[i]. All have equal n_in and n_out, n_out a multiple of 32. x: (R
-     *  k, n_in), by slot, or else @a by_row (R, n_in). out (R k, n_weights *
-     *  n_out). An expert without rows is not read. */
+     *  2) matrices of all own experts, those of one behind those of the one
+     *  before: matrix W_i of own expert e is rows e * n_out .. (e + 1) * n_out
+     *  - 1 of weights[i]. All have equal n_in and n_out, n_out a multiple of
+     *  32. x: (R k, n_in), by slot, or else @a by_row (R, n_in). out (R k,
+     *  n_weights * n_out), of which rows without a slot are left as they are.
+     *  An expert without rows is not read. */
     void (*matmul_experts)(bt_backend_t *be, const bt_weight_t *const *weights,
                            uint32_t n_weights, const bt_expert_rows_t *rows,
                            uint32_t n_rows, const float *x, bool by_row,
                            float *out);
-    /** x[s][:] += bias[e][:], e the expert of slot s. x (R k, dim), by slot;
-     *  bias (E, dim). */
+    /** x[s][:] += bias[e][:], e the own expert of slot s. x (R k, dim), by
+     *  slot; bias (own experts, dim). */
     void (*add_expert_bias)(bt_backend_t *be, const bt_expert_rows_t *rows,
                             uint32_t n_rows, const float *bias, uint32_t dim,
                             float *x);
@@ -598,8 +608,9 @@ typedef struct bt_kernels_ops {
      *  of 16 has experts floor(p E / 16) .. floor((p + 1) E / 16) - 1,
      *  ascending: acc = fmaf(w_e, x, acc) from 0; then the leaves are added by
      *  the tree of common/coll/coll_shm.h, those without an expert as 0. x (R
-     *  k, dim), by slot; out (R, dim). (Whoever has one subtree's experts can
-     *  so compute its root alone.) */
+     *  k, dim), by slot; out (R, dim). With some of the leaves: the sum of
+     *  those, a node of the tree, so that an all-reduce of the ranks' results
+     *  gives the bits of one that has all. */
     void (*combine)(bt_backend_t *be, const bt_expert_rows_t *rows,
                     uint32_t n_rows, const float *x, uint32_t dim, float *out);
 

@@ -605,8 +605,8 @@ static inline void body_route(const bt_routing_t *routing, const float *z,
 }
 
 /* One piece of the lanes' width: leaves, then their tree. */
-static inline void combine_lanes(const bt_expert_sum_t *sum, size_t at,
-                                 uint32_t n, float *out)
+static inline void combine_lanes(const bt_expert_sum_t *sum, uint32_t n_leaves,
+                                 size_t at, uint32_t n, float *out)
 {
     float leaf[BT_EXPERT_LEAVES][LANES] = {{0}};
 
@@ -618,8 +618,8 @@ static inline void combine_lanes(const bt_expert_sum_t *sum, size_t at,
             acc[j] = fmaf(sum->weight[k], x[j], acc[j]);
         }
     }
-    for (uint32_t step = 1; step < BT_EXPERT_LEAVES; step *= 2) {
-        for (uint32_t p = 0; p < BT_EXPERT_LEAVES; p += 2 * step) {
+    for (uint32_t step = 1; step < n_leaves; step *= 2) {
+        for (uint32_t p = 0; p < n_leaves; p += 2 * step) {
             for (uint32_t j = 0; j < LANES; j++) {
                 leaf[p][j] += leaf[p + step][j];
             }
@@ -628,17 +628,27 @@ static inline void combine_lanes(const bt_expert_sum_t *sum, size_t at,
     memcpy(out, leaf[0], n * sizeof(*out));
 }
 
-/* See combine() in kernels.h. */
-static inline void body_combine(const bt_expert_sum_t *sum, uint32_t dim,
-                                float *out)
+static inline void combine_leaves(const bt_expert_sum_t *sum, uint32_t n_leaves,
+                                  uint32_t dim, float *out)
 {
     uint32_t i = 0;
 
     for (; i + LANES <= dim; i += LANES) {
-        combine_lanes(sum, i, LANES, out + i);
+        combine_lanes(sum, n_leaves, i, LANES, out + i);
     }
     if (i < dim) {
-        combine_lanes(sum, i, dim - i, out + i);
+        combine_lanes(sum, n_leaves, i, dim - i, out + i);
+    }
+}
+
+/* See combine() in kernels.h. */
+static inline void body_combine(const bt_expert_sum_t *sum, uint32_t dim,
+                                float *out)
+{
+    if (sum->n_leaves == BT_EXPERT_LEAVES) { /* a loop of known length */
+        combine_leaves(sum, BT_EXPERT_LEAVES, dim, out);
+    } else {
+        combine_leaves(sum, sum->n_leaves, dim, out);
     }
 }
 

@@ -172,7 +172,9 @@ typedef struct bt_expert_sum {
     uint32_t n;
     const float *x[BT_MAX_EXPERTS_USED]; /**< by ascending expert */
     float weight[BT_MAX_EXPERTS_USED];
-    uint8_t leaf[BT_MAX_EXPERTS_USED];
+    uint8_t leaf[BT_MAX_EXPERTS_USED]; /**< among those that are added */
+    uint32_t n_leaves;                 /**< a power of two, at most
+                                            BT_EXPERT_LEAVES */
 } bt_expert_sum_t;
 
 /** Functions of an instruction set tier. All tiers give the bits of the plain

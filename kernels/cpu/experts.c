@@ -61,28 +61,56 @@ static void route_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     }
 }
 
-/* Counting sort by expert; rows stay in order. */
+static uint32_t n_leaves_of(const bt_expert_rows_t *rows)
+{
+    return (rows->n_leaves == 0) ? BT_EXPERT_LEAVES : rows->n_leaves;
+}
+
+static uint32_t first_own(const bt_expert_rows_t *rows)
+{
+    return rows->first_leaf * rows->n_experts / BT_EXPERT_LEAVES;
+}
+
+static uint32_t n_own(const bt_expert_rows_t *rows)
+{
+    const uint32_t end = rows->first_leaf + n_leaves_of(rows);
+
+    return end * rows->n_experts / BT_EXPERT_LEAVES - first_own(rows);
+}
+
+static uint32_t n_slots_of(const bt_expert_rows_t *rows)
+{
+    return rows->first[n_own(rows)];
+}
+
+/* Counting sort by own expert; rows stay in order. */
 static void number_slots(const bt_expert_rows_t *rows, uint32_t n_rows)
 {
     const uint32_t k = rows->n_used;
+    const uint32_t begin = first_own(rows);
+    const uint32_t n = n_own(rows);
     uint32_t *const first = rows->first;
     uint32_t next[BT_MAX_EXPERTS];
 
-    memset(first, 0, ((size_t)rows->n_experts + 1) * sizeof(*first));
+    memset(first, 0, ((size_t)n + 1) * sizeof(*first));
     for (size_t i = 0; i < (size_t)n_rows * k; i++) {
-        first[rows->ids[i] + 1]++;
+        if (rows->ids[i] - begin < n) { /* else below 0, which is huge */
+            first[rows->ids[i] - begin + 1]++;
+        }
     }
-    for (uint32_t e = 0; e < rows->n_experts; e++) {
+    for (uint32_t e = 0; e < n; e++) {
         next[e] = first[e];
         first[e + 1] += first[e];
     }
     for (uint32_t r = 0; r < n_rows; r++) {
         for (uint32_t j = 0; j < k; j++) {
             const size_t i = (size_t)r * k + j;
-            const uint32_t slot = next[rows->ids[i]]++;
+            const uint32_t own = rows->ids[i] - begin;
 
-            rows->slots[i] = slot;
-            rows->rows[slot] = r;
+            rows->slots[i] = (own < n) ? next[own]++ : BT_NO_SLOT;
+            if (own < n) {
+                rows->rows[rows->slots[i]] = r;
+            }
         }
     }
 }
@@ -332,7 +360,7 @@ void bt_cpu_matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
     product_t p = {.cpu = cpu,
                    .weights = weights,
                    .n_weights = n_weights,
-                   .n_out = w->n_out / rows->n_experts,
+                   .n_out = w->n_out / n_own(rows),
                    .rows = rows->rows,
                    .x = x,
                    .by_row = by_row,
@@ -340,7 +368,7 @@ void bt_cpu_matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
                    .out = out};
 
     BT_ASSERT_ALWAYS((p.n_out % BT_PANEL == 0) &&
-                     (p.n_out * rows->n_experts == w->n_out));
+                     (p.n_out * n_own(rows) == w->n_out));
     for (uint32_t i = 1; i < n_weights; i++) {
         BT_ASSERT_ALWAYS((weights[i]->type == w->type) &&
                          (weights[i]->n_out == w->n_out) &&
@@ -348,7 +376,8 @@ void bt_cpu_matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
     }
     p.n_panels = p.n_out / BT_PANEL * n_weights;
     cpu->ahead = NULL;
-    run_product(cpu, &p, rows, n_rows * rows->n_used);
+    (void)n_rows;
+    run_product(cpu, &p, rows, n_slots_of(rows));
 }
 
 /* ---- between the products ---- */
@@ -385,8 +414,9 @@ void bt_cpu_add_expert_bias(bt_backend_t *be, const bt_expert_rows_t *rows,
     rows_job_t job = {
         .cpu = cpu, .rows = rows, .bias = bias, .dim = dim, .x = x};
 
-    bt_cpu_run(cpu, n_rows * rows->n_used, dim, BT_CPU_MIN_ELEMS * 2,
-               bias_slots, &job);
+    (void)n_rows;
+    bt_cpu_run(cpu, n_slots_of(rows), dim, BT_CPU_MIN_ELEMS * 2, bias_slots,
+               &job);
 }
 
 static void gate(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
@@ -430,16 +460,22 @@ static void combine_rows(void *ctx, uint32_t thread, uint32_t begin,
 {
     const combine_job_t *job = ctx;
     const bt_expert_rows_t *const rows = job->rows;
-    bt_expert_sum_t sum = {.n = rows->n_used};
+    bt_expert_sum_t sum = {.n_leaves = n_leaves_of(rows)};
 
     (void)thread;
     for (size_t r = begin; r < end; r++) {
+        sum.n = 0;
         for (uint32_t j = 0; j < rows->n_used; j++) {
             const size_t i = r * rows->n_used + j;
 
-            sum.x[j] = job->x + (size_t)rows->slots[i] * job->dim;
-            sum.weight[j] = rows->weights[i];
-            sum.leaf[j] = leaf_of(rows->ids[i], rows->n_experts);
+            if (rows->slots[i] == BT_NO_SLOT) {
+                continue;
+            }
+            sum.x[sum.n] = job->x + (size_t)rows->slots[i] * job->dim;
+            sum.weight[sum.n] = rows->weights[i];
+            sum.leaf[sum.n] = (uint8_t)(leaf_of(rows->ids[i], rows->n_experts) -
+                                        rows->first_leaf);
+            sum.n++;
         }
         job->cpu->isa->combine(&sum, job->dim, job->out + r * job->dim);
     }

@@ -396,6 +396,39 @@ static float sum_of(const bt_expert_rows_t *t, size_t row, const float *x,
     return out;
 }
 
+/* Sums of each of so many ranks, of its own leaves alone, added by the tree.
+ * @param [in] t  of all experts */
+static void combine_by_leaves(const kc_backend_t *b, const bt_expert_rows_t *t,
+                              const bt_routing_t *routing, const float *z,
+                              uint32_t n_ranks, uint32_t n_rows, const float *x,
+                              uint32_t dim, float *out)
+{
+    const size_t n_slots = (size_t)n_rows * t->n_used;
+    tables_t own = make_tables(t->n_experts, t->n_used, n_rows);
+    float *own_x = kc_alloc(n_slots * dim);
+    float *sums = kc_alloc((size_t)n_ranks * n_rows * dim);
+    const float *parts[BT_EXPERT_LEAVES];
+
+    own.t.n_leaves = BT_EXPERT_LEAVES / n_ranks;
+    for (uint32_t k = 0; k < n_ranks; k++) {
+        own.t.first_leaf = k * own.t.n_leaves;
+        b->be->ops->route(b->be, routing, z, n_rows, &own.t);
+        for (size_t i = 0; i < n_slots; i++) {
+            if (own.t.slots[i] != BT_NO_SLOT) {
+                memcpy(own_x + own.t.slots[i] * dim, x + t->slots[i] * dim,
+                       dim * sizeof(*x));
+            }
+        }
+        parts[k] = sums + (size_t)k * n_rows * dim;
+        b->be->ops->combine(b->be, &own.t, n_rows, own_x, dim,
+                            sums + (size_t)k * n_rows * dim);
+    }
+    bt_coll_tree_sum(parts, n_ranks, (size_t)n_rows * dim, out);
+    kc_free(own_x);
+    kc_free(sums);
+    free_tables(&own);
+}
+
 static void check_combine(uint32_t n_experts, uint32_t n_used, uint32_t n_rows,
                           uint32_t dim, bool extreme)
 {
@@ -426,6 +459,14 @@ static void check_combine(uint32_t n_experts, uint32_t n_used, uint32_t n_rows,
         b->be->ops->combine(b->be, &tables.t, n_rows, x, dim, got);
         kc_expect_equal(want, got, kc_size(want), "combine", b->name);
         kc_check_canaries(got, "combine");
+        for (uint32_t n = 2;
+             b->be->caps->takes_leaves && (n <= BT_EXPERT_LEAVES); n *= 2) {
+            kc_poison(got);
+            combine_by_leaves(b, &tables.t, &routing, z, n, n_rows, x, dim,
+                              got);
+            kc_expect_equal(want, got, kc_size(want), "combine by leaves",
+                            b->name);
+        }
     }
     kc_free(z);
     kc_free(x);

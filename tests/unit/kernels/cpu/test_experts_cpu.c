@@ -275,6 +275,63 @@ static void sum_has_the_order_of_the_leaves(void **state)
     bt_backend_close(be);
 }
 
+/* Leaves 8 to 11 of 16 have expert 2 of 4: row 0 chooses experts 2 and 3, row 1
+ * 0 and 1, row 2 1 and 2. So slots 0 and 1 are rows 0 and 2. Own expert 0 has
+ * 5 times the unit as its matrix and a bias of 1. The sum of a row without an
+ * own expert is 0. */
+static void rank_computes_only_the_experts_of_its_leaves(void **state)
+{
+    static const float z[] = {0, 0, 8, 9, 9, 8, 0, 0, 0, 9, 8, 0};
+    static const uint32_t slots[] = {0,          BT_NO_SLOT, BT_NO_SLOT,
+                                     BT_NO_SLOT, BT_NO_SLOT, 1};
+    const bt_routing_t routing = {.n_experts = 4, .n_used = 2, .scale = 1.0f};
+    bt_backend_t *const be = open_cpu(8);
+    float data[32 * 32] = {0};
+    float x[3 * 32], bias[32], sums[3 * 32];
+    float out[6 * 32];
+    bt_weight_t *w = NULL;
+    tables_t tables;
+
+    (void)state;
+    for (uint32_t i = 0; i < 3 * 32; i++) {
+        x[i] = (float)i;
+        bias[i % 32] = 1.0f;
+        data[i % 32 * 33] = 5.0f;
+    }
+    for (uint32_t i = 0; i < 6 * 32; i++) {
+        out[i] = -7.0f;
+    }
+    assert_int_equal(be->ops->weight_pack(be, BT_KTYPE_F32, 32, 32, data, &w),
+                     BT_OK);
+    tables_of(&tables, 4, 2);
+    tables.t.first_leaf = 8;
+    tables.t.n_leaves = 4;
+    be->ops->route(be, &routing, z, 3, &tables.t);
+    assert_memory_equal(tables.slots, slots, sizeof(slots));
+    assert_int_equal(tables.first[0], 0);
+    assert_int_equal(tables.first[1], 2);
+    assert_int_equal(tables.rows[0], 0);
+    assert_int_equal(tables.rows[1], 2);
+    be->ops->matmul_experts(be, (const bt_weight_t *const *)&w, 1, &tables.t, 3,
+                            x, true, out);
+    be->ops->add_expert_bias(be, &tables.t, 3, bias, 32, out);
+    for (uint32_t i = 0; i < 32; i++) {
+        assert_true(out[i] == 5.0f * x[i] + 1.0f);
+        assert_true(out[32 + i] == 5.0f * x[64 + i] + 1.0f);
+    }
+    assert_true(out[64] == -7.0f);
+    tables.weights[0] = 2.0f;
+    tables.weights[5] = 4.0f;
+    be->ops->combine(be, &tables.t, 3, out, 32, sums);
+    for (uint32_t i = 0; i < 32; i++) {
+        assert_true(sums[i] == 2.0f * out[i]);
+        assert_true(sums[32 + i] == 0.0f);
+        assert_true(sums[64 + i] == 4.0f * out[32 + i]);
+    }
+    be->ops->weight_free(be, w);
+    bt_backend_close(be);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +343,7 @@ int main(void)
         BT_TEST(product_takes_each_slot_through_its_expert),
         BT_TEST(slice_has_at_most_as_many_parts_as_there_are_experts),
         BT_TEST(sum_has_the_order_of_the_leaves),
+        BT_TEST(rank_computes_only_the_experts_of_its_leaves),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
