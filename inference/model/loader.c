@@ -299,6 +299,20 @@ static bool is_whole(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
            (cut->columns.n == t->dims[0]);
 }
 
+/* Copies the cut's bytes of the tensor's data, one row behind the other. */
+static void copy_rows(const bt_gguf_tensor_t *t, const uint8_t *data,
+                      const bt_cut_t *cut, uint8_t *out)
+{
+    size_t at = 0;
+    size_t bytes = 0;
+
+    (void)column_bytes(t, cut, &at, &bytes); /* checked before */
+    for (uint32_t i = 0; i < cut->rows.n; i++) {
+        memcpy(out + i * bytes,
+               data + ((size_t)cut->rows.first + i) * row_bytes(t) + at, bytes);
+    }
+}
+
 /* Copies the cut's bytes, one row behind the other. */
 static void copy_cut(bt_loader_t *loader, const char *name,
                      const bt_gguf_tensor_t *t, const bt_cut_t *cut,
@@ -306,18 +320,14 @@ static void copy_cut(bt_loader_t *loader, const char *name,
 {
     const uint8_t *data;
     void *scratch = NULL;
-    size_t at = 0;
-    size_t bytes = 0;
 
     if (is_whole(t, cut)) { /* made in place */
         check(loader, name, bt_gguf_tensor_copy(t, out));
         return;
     }
     data = get_all(loader, name, t, &scratch);
-    (void)column_bytes(t, cut, &at, &bytes); /* checked before */
-    for (uint32_t i = 0; (data != NULL) && (i < cut->rows.n); i++) {
-        memcpy(out + i * bytes,
-               data + ((size_t)cut->rows.first + i) * row_bytes(t) + at, bytes);
+    if (data != NULL) {
+        copy_rows(t, data, cut, out);
     }
     bt_free(scratch);
 }
@@ -394,19 +404,87 @@ void bt_loader_matrix(bt_loader_t *loader, const char *name, uint32_t n_out,
     }
 }
 
-void bt_loader_stacked(bt_loader_t *loader, const char *name, uint32_t n_mats,
-                       uint32_t n_out, uint32_t n_in, bt_weight_t **w_p)
+/* Copies the rows of each matrix of the stack, one behind the other. */
+static void copy_stack(const bt_gguf_tensor_t *t, const uint8_t *data,
+                       const bt_stack_t *stack, uint8_t *out)
 {
-    const bt_gguf_tensor_t *const t =
-        find_mats(loader, name, n_in, n_out, false, n_mats);
-    bt_cut_t cut = {.columns = {0, n_in}};
+    for (uint32_t m = 0; m < stack->mats.n; m++) {
+        for (uint32_t i = 0; i < BT_ARRAY_LEN(stack->rows); i++) {
+            const bt_cut_t cut = {
+                .rows = {(stack->mats.first + m) * stack->n_out +
+                             stack->rows[i].first,
+                         stack->rows[i].n},
+                .columns = stack->columns};
 
-    if ((t != NULL) && __builtin_mul_overflow(n_mats, n_out, &cut.rows.n)) {
+            copy_rows(t, data, &cut, out);
+            out += cut_bytes(t, &cut);
+        }
+    }
+}
+
+/* Loads what does not lie in one piece. @a cut has its rows and columns. */
+static void pack_stack(bt_loader_t *loader, const char *name,
+                       const bt_gguf_tensor_t *stored, const bt_stack_t *stack,
+                       const bt_cut_t *cut, bt_weight_t **w_p)
+{
+    const bt_gguf_tensor_t *const t = form_of(loader, stored, cut);
+    const size_t bytes = cut_bytes(t, cut);
+    const size_t most = bytes + ((t->data == NULL) ? t->bytes : 0);
+    const void *data = NULL;
+    void *scratch = NULL;
+    uint8_t *joined = NULL;
+
+    if (bytes == 0) {
+        bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
+                       "tensor %s (%s) cannot be cut into %u of its %u "
+                       "columns, inside a block",
+                       name, bt_ktype_name(t->type), cut->columns.n,
+                       stack->n_in);
+        return;
+    }
+    loader->max_piece = (most > loader->max_piece) ? most : loader->max_piece;
+    if (reads_matrices(loader)) {
+        data = get_all(loader, name, t, &scratch);
+        joined = take_scratch(loader, name, bytes);
+        if ((data != NULL) && (joined != NULL)) {
+            copy_stack(t, data, stack, joined);
+        }
+    }
+    if (loader->status == BT_OK) {
+        pack(loader, name, t->type, cut->rows.n, cut->columns.n, joined, w_p);
+    }
+    bt_free(scratch);
+    bt_free(joined);
+}
+
+void bt_loader_stacked(bt_loader_t *loader, const char *name,
+                       const bt_stack_t *stack, uint32_t part,
+                       bt_weight_t **w_p)
+{
+    const bt_gguf_tensor_t *const t = find_mats(
+        loader, name, stack->n_in, stack->n_out, false, stack->n_mats);
+    const uint32_t n_out = stack->rows[0].n + stack->rows[1].n;
+    bt_cut_t cut = {.columns = stack->columns};
+    uint32_t n_rows;
+    char of_part[NAME_BYTES];
+
+    if (t == NULL) {
+        return;
+    }
+    snprintf(of_part, sizeof(of_part), (part == 0) ? "%s" : "%s/%u", name,
+             part);
+    if (__builtin_mul_overflow(stack->n_mats, stack->n_out, &n_rows)) {
         bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
                        "tensor %s: %u matrices of %u rows are too many", name,
-                       n_mats, n_out);
-    } else if (t != NULL) {
-        pack_cut(loader, name, t, &cut, w_p);
+                       stack->n_mats, stack->n_out);
+        return;
+    }
+    cut.rows.n = stack->mats.n * n_out;
+    if ((n_out == stack->n_out) && (stack->columns.n == stack->n_in)) {
+        cut.rows.first = stack->mats.first * n_out;
+        pack_cut(loader, of_part, t, &cut, w_p);
+    } else {
+        pack_stack(loader, of_part, t, stack, &cut, w_p);
     }
 }
 
@@ -586,19 +664,24 @@ void bt_loader_vector_part(bt_loader_t *loader, const char *name, uint32_t n,
 }
 
 void bt_loader_rows(bt_loader_t *loader, const char *name, uint32_t n_rows,
-                    uint32_t n, float **ptr_p)
+                    uint32_t n, const bt_cut_t *cut, float **ptr_p)
 {
     const bt_gguf_tensor_t *const t = find(loader, name, n, n_rows, false);
-    const size_t total = (size_t)n_rows * n;
+    const size_t width = cut->columns.n;
     float *values = NULL;
 
     if ((t == NULL) || loader->dry) {
-        bt_loader_buffer(loader, 1, total, ptr_p);
+        bt_loader_buffer(loader, cut->rows.n, width, ptr_p);
         return;
     }
-    values = values_of(loader, name, t, total);
+    values = values_of(loader, name, t, (size_t)n_rows * n);
+    for (uint32_t i = 0; (values != NULL) && (i < cut->rows.n); i++) {
+        memmove(values + i * width,
+                values + ((size_t)cut->rows.first + i) * n + cut->columns.first,
+                width * sizeof(*values));
+    }
     if (values != NULL) {
-        bt_loader_table(loader, name, values, total, ptr_p);
+        bt_loader_table(loader, name, values, cut->rows.n * width, ptr_p);
     }
 }
 

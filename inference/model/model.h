@@ -260,6 +260,12 @@ typedef struct bt_model_config {
      *  (shard.h): models with equal numbers give equal bits on any number of
      *  ranks. 0: as many as ranks. */
     uint32_t sum_parts;
+    /** Ranks of a stage among which the experts are dealt (shard.h); 0 is 1:
+     *  each rank has all experts, and a part of their widths. */
+    uint32_t ep;
+    /** Number of parts in which sums over an expert's width are added, as
+     *  sum_parts. 0: as many as ranks of an expert, those of a stage / ep. */
+    uint32_t expert_parts;
 } bt_model_config_t;
 
 /** Memory use of a model on a back end, in bytes. */

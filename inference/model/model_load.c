@@ -11,6 +11,7 @@
 /* Life cycle of a model on a back end: memory estimate, load, destruction. */
 
 #define WHAT_BYTES 256u /* size of a back end's error message */
+#define PANEL      32u  /* an expert's outputs are a multiple: kernels.h */
 
 static void check_config(bt_loader_t *ld)
 {
@@ -41,11 +42,11 @@ static void check_config(bt_loader_t *ld)
     }
 }
 
-/* Computes the unit of columns of the feed-forward's second matrices: a block
- * of each of their types. */
-static uint32_t ffn_unit(const bt_loader_t *ld)
+/* Computes the unit of columns of a second matrix of all layers: a block of
+ * each of their types, and at least @a unit, a power of two. */
+static uint32_t unit_of(const bt_loader_t *ld, const char *matrix,
+                        uint32_t unit)
 {
-    uint32_t unit = 1;
     char name[64];
 
     for (uint32_t i = 0; i < ld->hp->n_layers; i++) {
@@ -53,7 +54,7 @@ static uint32_t ffn_unit(const bt_loader_t *ld)
         uint32_t elems = 1;
         uint32_t bytes;
 
-        snprintf(name, sizeof(name), "blk.%u.ffn_down.weight", i);
+        snprintf(name, sizeof(name), "blk.%u.%s.weight", i, matrix);
         t = bt_gguf_tensor(ld->gguf, name);
         if ((t != NULL) && (bt_ktype_block(t->type, &elems, &bytes) == BT_OK) &&
             (elems > unit)) { /* they are powers of two */
@@ -71,8 +72,16 @@ static void take_share(bt_loader_t *ld)
         .rank = (coll == NULL) ? 0 : coll->rank,
         .size = (coll == NULL) ? 1 : coll->size,
         .n_stages = (ld->config->n_stages == 0) ? 1 : ld->config->n_stages,
+        .ep = ld->config->ep,
     };
-    const bool is_whole = (coll == NULL) && (ld->config->sum_parts <= 1);
+    const bool is_whole = (coll == NULL) && (ld->config->sum_parts <= 1) &&
+                          (ld->config->expert_parts <= 1);
+    const bt_shard_sums_t sums = {
+        .parts = ld->config->sum_parts,
+        .expert_parts = ld->config->expert_parts,
+        .ffn_unit = is_whole ? 1 : unit_of(ld, "ffn_down", 1),
+        .expert_unit = is_whole ? 1 : unit_of(ld, "ffn_down_exps", PANEL),
+        .shared_unit = is_whole ? 1 : unit_of(ld, "ffn_down_shexp", 1)};
 
     if ((coll != NULL) && !bt_rank_tables_can(ld->be)) {
         bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
@@ -81,9 +90,8 @@ static void take_share(bt_loader_t *ld)
                        ld->be->caps->name);
     }
     if (ld->status == BT_OK) {
-        ld->status = bt_shard_of(ld->hp, ld->config->sum_parts,
-                                 is_whole ? 1 : ffn_unit(ld), &position,
-                                 ld->why, ld->why_bytes, &ld->shard);
+        ld->status = bt_shard_of(ld->hp, &sums, &position, ld->why,
+                                 ld->why_bytes, &ld->shard);
     }
     if (ld->status == BT_OK) {
         ld->own = bt_shard_hparams(ld->hp, &ld->shard);
@@ -326,9 +334,16 @@ static bool has_all(void *ctx, const bt_packed_file_t *file)
     return rehearse(&rehearsal) == BT_OK;
 }
 
+/* True where a rank has some experts or some of their columns. */
+static bool shares_experts(const bt_shard_t *shard)
+{
+    return (shard->experts.ep > 0) &&
+           ((shard->size > 1) || (shard->experts.n_parts > 1));
+}
+
 /* Packed content does not depend on the numerics profile: its name is kept for
  * compatibility. A head in the file of its target has a file of its own. Each
- * shard has a file of its own; that of a stage is
+ * shard has a file of its own; that of a stage, or of some experts, is
  * abbreviated to fit the key (BT_PACKED_PROFILE_BYTES). */
 static void name_file(const bt_shard_t *shard, bool has_codes, bool is_nextn,
                       char *name, size_t name_bytes)
@@ -339,7 +354,11 @@ static void name_file(const bt_shard_t *shard, bool has_codes, bool is_nextn,
         snprintf(name, name_bytes, "%s nextn", what);
         return;
     }
-    if (shard->n_stages > 1) {
+    if (shares_experts(shard)) {
+        snprintf(name, name_bytes, "%s %u/%u x%u e%ux%u %u/%u", what,
+                 shard->rank, shard->size, shard->n_parts, shard->experts.ep,
+                 shard->experts.n_parts, shard->stage, shard->n_stages);
+    } else if (shard->n_stages > 1) {
         snprintf(name, name_bytes, "%s %u/%u x%u, stage %u/%u", what,
                  shard->rank, shard->size, shard->n_parts, shard->stage,
                  shard->n_stages);

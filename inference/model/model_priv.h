@@ -105,10 +105,10 @@ void bt_loader_table(bt_loader_t *loader, const char *what, float *values,
 /** Loads a vector of n values, of any type, as f32 to back-end memory. */
 void bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
                       float **ptr_p);
-/** Loads n_rows vectors of n values each, of any type, as f32 to back-end
- *  memory. */
+/** Loads a part of n_rows vectors of n values each, of any type, as f32 to
+ *  back-end memory. */
 void bt_loader_rows(bt_loader_t *loader, const char *name, uint32_t n_rows,
-                    uint32_t n, float **ptr_p);
+                    uint32_t n, const bt_cut_t *cut, float **ptr_p);
 /** Loads some of a vector of n values, as f32 to back-end memory. */
 void bt_loader_vector_part(bt_loader_t *loader, const char *name, uint32_t n,
                            bt_share_t part, float **ptr_p);
@@ -128,10 +128,22 @@ void bt_loader_matrix(bt_loader_t *loader, const char *name, uint32_t n_out,
 /** Loads a matrix as f32, whatever its type in the file. */
 void bt_loader_matrix_f32(bt_loader_t *loader, const char *name, uint32_t n_out,
                           uint32_t n_in, bt_weight_t **w_p);
-/** Loads n_mats matrices of n_out rows each, one behind the other, of a tensor
- *  of three dimensions. */
-void bt_loader_stacked(bt_loader_t *loader, const char *name, uint32_t n_mats,
-                       uint32_t n_out, uint32_t n_in, bt_weight_t **w_p);
+/** Part of a tensor of n_mats matrices, of n_out rows and n_in columns each. */
+typedef struct bt_stack {
+    uint32_t n_mats;
+    uint32_t n_out;
+    uint32_t n_in;
+    bt_share_t mats;    /**< matrices that are loaded */
+    bt_share_t rows[2]; /**< rows of each matrix, one range behind the other;
+                             the second may be empty */
+    bt_share_t columns; /**< columns of each matrix */
+} bt_stack_t;
+
+/** Loads matrices of a tensor of three dimensions, one behind the other.
+ *  @param [in] part  A distinct number for each part of the tensor. */
+void bt_loader_stacked(bt_loader_t *loader, const char *name,
+                       const bt_stack_t *stack, uint32_t part,
+                       bt_weight_t **w_p);
 /** Loads some of the first n_out rows of a matrix that may have more. */
 void bt_loader_first_rows(bt_loader_t *loader, const char *name, uint32_t n_out,
                           uint32_t n_in, bt_share_t rows, bt_weight_t **w_p);

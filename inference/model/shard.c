@@ -7,6 +7,11 @@
 #include "common/coll/coll_shm.h"
 #include "inference/model/model_priv.h"
 
+#define MAX_EP BT_EXPERT_LEAVES
+
+/* Options of the number of groups, of a worker and of baton serve. */
+#define EP_OPTIONS "--ep, --prefill-ep, --decode-ep"
+
 bt_share_t bt_share_of(uint32_t n, uint32_t unit, uint32_t rank, uint32_t size)
 {
     const uint64_t n_units = n / unit;
@@ -17,11 +22,19 @@ bt_share_t bt_share_of(uint32_t n, uint32_t unit, uint32_t rank, uint32_t size)
                         .n = (uint32_t)(to - from) * unit};
 }
 
+/* True when all rows of some layer go through a feed-forward of ffn_dim. */
+static bool has_dense(const bt_hparams_t *hp)
+{
+    return (hp->experts.n == 0) || (hp->experts.n_dense > 0);
+}
+
 /* Checks that the model can be split into this many parts. */
 static bt_status_t check_parts(const bt_hparams_t *hp, uint32_t n_parts,
-                               uint32_t ffn_unit, uint32_t size, char *why,
-                               size_t why_bytes)
+                               const bt_shard_sums_t *sums, uint32_t size,
+                               char *why, size_t why_bytes)
 {
+    const uint32_t shared_dim = hp->experts.shared_dim;
+
     if (n_parts > hp->n_kv_heads) {
         snprintf(why, why_bytes,
                  "tensor parallelism over %u ranks: the model has %u KV heads, "
@@ -29,11 +42,18 @@ static bt_status_t check_parts(const bt_hparams_t *hp, uint32_t n_parts,
                  n_parts, hp->n_kv_heads);
         return BT_ERR_UNSUPPORTED;
     }
-    if (n_parts > hp->ffn_dim / ffn_unit) {
+    if (has_dense(hp) && (n_parts > hp->ffn_dim / sums->ffn_unit)) {
         snprintf(why, why_bytes,
                  "tensor parallelism over %u ranks: the feed-forward's %u "
                  "columns are %u blocks of the matrix's type",
-                 n_parts, hp->ffn_dim, hp->ffn_dim / ffn_unit);
+                 n_parts, hp->ffn_dim, hp->ffn_dim / sums->ffn_unit);
+        return BT_ERR_UNSUPPORTED;
+    }
+    if ((shared_dim > 0) && (n_parts > shared_dim / sums->shared_unit)) {
+        snprintf(why, why_bytes,
+                 "tensor parallelism over %u ranks: the shared expert's %u "
+                 "columns are %u blocks of the matrix's type",
+                 n_parts, shared_dim, shared_dim / sums->shared_unit);
         return BT_ERR_UNSUPPORTED;
     }
     if ((n_parts > BT_MAX_SUM_PARTS) || !bt_coll_tree_divides(n_parts, size)) {
@@ -43,6 +63,91 @@ static bt_status_t check_parts(const bt_hparams_t *hp, uint32_t n_parts,
             "ranks",
             n_parts, size);
         return BT_ERR_UNSUPPORTED;
+    }
+    return BT_OK;
+}
+
+/* Checks that the experts can be dealt to ep groups of the stage's ranks. */
+static bt_status_t check_ep(const bt_hparams_t *hp, uint32_t ep, uint32_t size,
+                            char *why, size_t why_bytes)
+{
+    if ((ep == 0) || (ep > MAX_EP) || ((ep & (ep - 1)) != 0) ||
+        (size % ep != 0) || !bt_coll_tree_divides(size, size / ep)) {
+        snprintf(why, why_bytes,
+                 "expert parallelism in %u groups (" EP_OPTIONS
+                 "): their number is 1, 2, 4, 8 or 16, and divides the %u "
+                 "ranks (--tp) in halves",
+                 ep, size);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if ((ep > 1) && (hp->experts.n == 0)) {
+        snprintf(why, why_bytes,
+                 "expert parallelism in %u groups (" EP_OPTIONS
+                 "): the model has no experts",
+                 ep);
+        return BT_ERR_UNSUPPORTED;
+    }
+    if ((ep > 1) && (ep > hp->experts.n)) {
+        snprintf(why, why_bytes,
+                 "expert parallelism in %u groups (" EP_OPTIONS
+                 "): the model has %u experts, and each rank needs one",
+                 ep, hp->experts.n);
+        return BT_ERR_UNSUPPORTED;
+    }
+    return BT_OK;
+}
+
+/* Checks that an expert can be split into this many parts over m ranks. */
+static bt_status_t check_expert_parts(const bt_hparams_t *hp, uint32_t n_parts,
+                                      uint32_t unit, uint32_t m, char *why,
+                                      size_t why_bytes)
+{
+    if (n_parts > hp->experts.dim / unit) {
+        snprintf(why, why_bytes,
+                 "tensor parallelism of experts in %u parts (--tp / --ep, or "
+                 "--moe-reduction-parts): an expert's %u columns are %u blocks "
+                 "of %u, which are not cut; use a larger --ep",
+                 n_parts, hp->experts.dim, hp->experts.dim / unit, unit);
+        return BT_ERR_UNSUPPORTED;
+    }
+    if ((n_parts > BT_MAX_SUM_PARTS) || (n_parts % m != 0) ||
+        !bt_coll_tree_divides(n_parts, n_parts / m)) {
+        snprintf(why, why_bytes,
+                 "sums of %u parts (--moe-reduction-parts) cannot be divided "
+                 "among the %u ranks of an expert (--tp / --ep)",
+                 n_parts, m);
+        return BT_ERR_UNSUPPORTED;
+    }
+    return BT_OK;
+}
+
+/* Computes the experts of a rank of the stage. */
+static bt_status_t shard_experts(const bt_hparams_t *hp,
+                                 const bt_shard_sums_t *sums, uint32_t ep,
+                                 char *why, size_t why_bytes, bt_shard_t *shard)
+{
+    bt_expert_shard_t *const own = &shard->experts;
+    bt_status_t status = check_ep(hp, ep, shard->size, why, why_bytes);
+    uint32_t m, n_parts;
+
+    if ((status != BT_OK) || (hp->experts.n == 0)) {
+        return status;
+    }
+    m = shard->size / ep;
+    n_parts = (sums->expert_parts == 0) ? m : sums->expert_parts;
+    status =
+        check_expert_parts(hp, n_parts, sums->expert_unit, m, why, why_bytes);
+    if (status != BT_OK) {
+        return status;
+    }
+    own->ep = ep;
+    own->n_leaves = BT_EXPERT_LEAVES / ep;
+    own->first_leaf = shard->rank % ep * own->n_leaves;
+    own->experts = bt_share_of(hp->experts.n, 1, shard->rank % ep, ep);
+    own->n_parts = n_parts / m;
+    for (uint32_t i = 0; i < own->n_parts; i++) {
+        own->part_dim[i] = bt_share_of(hp->experts.dim, sums->expert_unit,
+                                       i * m + shard->rank / ep, n_parts);
     }
     return BT_OK;
 }
@@ -77,9 +182,9 @@ static bt_status_t check_stages(const bt_hparams_t *hp,
     return BT_OK;
 }
 
-bt_status_t bt_shard_of(const bt_hparams_t *hp, uint32_t sum_parts,
-                        uint32_t ffn_unit, const bt_shard_position_t *position,
-                        char *why, size_t why_bytes, bt_shard_t *shard_p)
+bt_status_t bt_shard_of(const bt_hparams_t *hp, const bt_shard_sums_t *sums,
+                        const bt_shard_position_t *position, char *why,
+                        size_t why_bytes, bt_shard_t *shard_p)
 {
     const uint32_t queries = hp->n_heads / hp->n_kv_heads;
     bt_status_t status = check_stages(hp, position, why, why_bytes);
@@ -93,10 +198,13 @@ bt_status_t bt_shard_of(const bt_hparams_t *hp, uint32_t sum_parts,
     shard.rank = rank = position->rank % size;
     shard.stage = position->rank / size;
     shard.layers = bt_share_of(hp->n_layers, 1, shard.stage, shard.n_stages);
-    n_parts = (sum_parts == 0) ? size : sum_parts;
+    n_parts = (sums->parts == 0) ? size : sums->parts;
     shard.n_parts = n_parts / size;
-    status = check_parts(hp, n_parts, ffn_unit, size, why, why_bytes);
-
+    status = check_parts(hp, n_parts, sums, size, why, why_bytes);
+    if (status == BT_OK) {
+        status = shard_experts(hp, sums, (position->ep == 0) ? 1 : position->ep,
+                               why, why_bytes, &shard);
+    }
     if (status != BT_OK) {
         return status;
     }
@@ -106,11 +214,15 @@ bt_status_t bt_shard_of(const bt_hparams_t *hp, uint32_t sum_parts,
 
         shard.part_heads[i] =
             (bt_share_t){.first = kv.first * queries, .n = kv.n * queries};
-        shard.part_ffn[i] = bt_share_of(hp->ffn_dim, ffn_unit, part, n_parts);
+        shard.part_ffn[i] =
+            bt_share_of(hp->ffn_dim, sums->ffn_unit, part, n_parts);
+        shard.part_shared[i] = bt_share_of(hp->experts.shared_dim,
+                                           sums->shared_unit, part, n_parts);
     }
     shard.kv_heads = bt_share_of(hp->n_kv_heads, 1, rank, size);
     shard.heads = together(shard.part_heads, shard.n_parts);
     shard.ffn = together(shard.part_ffn, shard.n_parts);
+    shard.shared = together(shard.part_shared, shard.n_parts);
     shard.words = bt_share_of(hp->n_vocab, 1, rank, size);
     *shard_p = shard;
     return BT_OK;
@@ -136,6 +248,7 @@ bt_hparams_t bt_shard_hparams(const bt_hparams_t *hp, const bt_shard_t *shard)
     own.n_heads = shard->heads.n;
     own.n_kv_heads = shard->kv_heads.n;
     own.ffn_dim = shard->ffn.n;
+    own.experts.shared_dim = shard->shared.n;
     own.n_vocab = shard->words.n;
     own.n_layers = shard->layers.n;
     own.windowed = own_layers(&hp->windowed, shard->layers);

@@ -8,6 +8,15 @@
  *     output of attention, down            columns: the products are summed
  *     embedding, output                    rows: words
  *     norms, biases added after sums       replicated
+ *     router of experts                    replicated
+ *     shared expert                        as a feed-forward
+ *
+ * Expert parallelism: the ranks of a stage are M x E (moe_tp x moe_ep of
+ * TensorRT-LLM), rank r being M-rank t = ⌊r/E⌋ and E-rank e = r mod E:
+ *
+ *     experts          those of leaves 16e/E … 16(e+1)/E − 1 of their sum
+ *                      (bt_kernels_ops_t.combine)
+ *     width of each    as of a feed-forward over M ranks
  *
  * so that of H = 3 heads two ranks have 1 and 2. Columns are cut at block
  * boundaries of the matrices' types.
@@ -22,6 +31,10 @@
  * The products of columns are summed in *parts*, S of them, in the order of
  * coll_shm.h: cut as for S ranks, of which each of T has S / T. So S alone
  * determines the sums, to the last bit, and T only which rank computes them.
+ * Products of an expert's width are so summed in parts of their own, S' of
+ * them, of which a rank has t, M + t, 2M + t …, each with the experts of its
+ * leaves: so an all-reduce adds for each i the parts iM … iM + M − 1, and
+ * the rank adds those S'/M sums. S' alone determines them, for any M and E.
  *
  * Threads: pure functions.
  * Source: M. Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter
@@ -42,6 +55,17 @@ typedef struct bt_share {
 
 #define BT_MAX_SUM_PARTS 16u
 
+/** Experts of a rank, and columns of each. */
+typedef struct bt_expert_shard {
+    uint32_t ep;         /**< E; 1: all experts */
+    uint32_t first_leaf; /**< bt_expert_rows_t */
+    uint32_t n_leaves;
+    bt_share_t experts;
+    uint32_t n_parts; /**< parts of this rank in which products are summed */
+    bt_share_t part_dim[BT_MAX_SUM_PARTS]; /**< per part, range of an expert's
+                                                width */
+} bt_expert_shard_t;
+
 typedef struct bt_shard {
     uint32_t rank; /**< rank within its stage */
     uint32_t size; /**< ranks of the stage; 1: this one has all of its layers */
@@ -54,10 +78,14 @@ typedef struct bt_shard {
     bt_share_t part_heads[BT_MAX_SUM_PARTS]; /**< per part, range of all
                                                   query heads */
     bt_share_t part_ffn[BT_MAX_SUM_PARTS];
+    bt_share_t part_shared[BT_MAX_SUM_PARTS]; /**< per part, range of the
+                                                   shared expert's width */
     bt_share_t kv_heads;
     bt_share_t heads;
-    bt_share_t ffn; /**< range of ffn_dim */
+    bt_share_t ffn;    /**< range of ffn_dim */
+    bt_share_t shared; /**< range of the shared expert's width */
     bt_share_t words;
+    bt_expert_shard_t experts; /**< all 0 in a model without experts */
 } bt_shard_t;
 
 /** Returns the share of rank r of size in n items that are divided in multiples
@@ -79,22 +107,34 @@ typedef struct bt_shard_position {
     uint32_t rank; /**< rank within the instance */
     uint32_t size; /**< ranks of the instance, a multiple of n_stages */
     uint32_t n_stages;
+    uint32_t ep; /**< E; 0 is 1 */
 } bt_shard_position_t;
+
+/** Parts in which sums of products are added, and the blocks of columns that
+ *  are not cut. */
+typedef struct bt_shard_sums {
+    uint32_t parts;        /**< S; 0: as many as ranks of a stage */
+    uint32_t expert_parts; /**< S'; 0: as many as ranks of an expert, M */
+    /** Columns in one block of the second matrix of a feed-forward, of an
+     *  expert (and a multiple of 32), of the shared expert: each divides its
+     *  width. */
+    uint32_t ffn_unit;
+    uint32_t expert_unit;
+    uint32_t shared_unit;
+} bt_shard_sums_t;
 
 /**
  * Computes the shard of a rank.
  *
- * @param [in]  sum_parts  S; 0: as many as ranks of a stage.
- * @param [in]  ffn_unit   Columns of the feed-forward's second matrix in one
- *         block; divides ffn_dim.
- * @param [out] why        On failure the reason, for the user.
+ * @param [out] why  On failure the reason, for the user.
  * @retval BT_ERR_UNSUPPORTED  more parts than KV heads, or than there are
  *         units; parts that cannot be divided among the ranks; more stages than
- *         layers
- * @retval BT_ERR_INVALID_PARAM  ranks that are no whole number of stages
+ *         layers; E > 1 without experts, or more than there are
+ * @retval BT_ERR_INVALID_PARAM  ranks that are no whole number of stages, or of
+ *         E, which is a power of two
  */
 BT_MUST_CHECK bt_status_t bt_shard_of(const bt_hparams_t *hp,
-                                      uint32_t sum_parts, uint32_t ffn_unit,
+                                      const bt_shard_sums_t *sums,
                                       const bt_shard_position_t *position,
                                       char *why, size_t why_bytes,
                                       bt_shard_t *shard_p);

@@ -48,12 +48,3 @@ def test_worker_with_experts_dies_and_another_goes_on():
             ended_with_an_error(s, whole)
             c.start_worker("decode", 1)
             next_one_works(c)
-
-
-def test_experts_on_several_ranks_are_refused_by_name():
-    with tempfile.TemporaryDirectory() as d:
-        model = tiny_model(d, architecture="llama", **MODELS["llama"])
-        with Cluster(model) as c:
-            worker = c.start_worker("decode", 1, ["--reduction-parts", "2"])
-            assert worker.popen.wait(60) != 0
-            assert "this llama model has experts, which ranks do not share yet" in worker.log(), worker.log()[-800:]

@@ -10,7 +10,7 @@
 #include "inference/model/model.h"
 
 #define BT_TEAM_SLOT_BYTES 65536 /* long sums are in several pieces */
-#define BT_TEAM_RANKS      8
+#define BT_TEAM_RANKS      16
 
 typedef struct bt_instance_ranks_rank {
     bt_coll_shm_t *shm;

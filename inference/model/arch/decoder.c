@@ -139,15 +139,19 @@ static uint32_t columns_of(const product_t *p, uint32_t part)
 {
     const bt_shard_t *const shard = &p->model->shard;
 
-    return p->w->is_ffn ? shard->part_ffn[part].n
-                        : shard->part_heads[part].n * p->model->own.head_dim;
+    return (p->w->cut_as == BT_SUM_FFN) ? shard->part_ffn[part].n
+           : (p->w->cut_as == BT_SUM_SHARED)
+               ? shard->part_shared[part].n
+               : shard->part_heads[part].n * p->model->own.head_dim;
 }
 
 static uint32_t width_of(const product_t *p)
 {
     const bt_hparams_t *const own = &p->model->own;
 
-    return p->w->is_ffn ? own->ffn_dim : own->n_heads * own->head_dim;
+    return (p->w->cut_as == BT_SUM_FFN)      ? own->ffn_dim
+           : (p->w->cut_as == BT_SUM_SHARED) ? own->experts.shared_dim
+                                             : own->n_heads * own->head_dim;
 }
 
 static void sum_parts(const product_t *p, uint32_t begin, uint32_t end,
@@ -173,9 +177,8 @@ static void sum_parts(const product_t *p, uint32_t begin, uint32_t end,
                 p->n_rows, out);
 }
 
-/* Computes out = W in, over all ranks of the stage. */
-static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
-                     const float *in, uint32_t n_rows, float *out)
+void bt_decoder_sum_parts(bt_model_t *model, const bt_sum_weight_t *w,
+                          const float *in, uint32_t n_rows, float *out)
 {
     const product_t product = {
         .model = model, .w = w, .in = in, .n_rows = n_rows};
@@ -186,6 +189,13 @@ static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
     } else {
         sum_parts(&product, 0, w->n_others + 1, 0, &at, out);
     }
+}
+
+/* Computes out = W in, over all ranks of the stage. */
+static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
+                     const float *in, uint32_t n_rows, float *out)
+{
+    bt_decoder_sum_parts(model, w, in, n_rows, out);
     if (model->shard.size > 1) {
         bt_ranks_sum(model->ranks, out, (size_t)n_rows * model->own.dim);
     }
@@ -219,8 +229,9 @@ static void add_output(bt_model_t *model, const bt_sum_weight_t *w,
         return;
     }
     multiply(model, w, in, n_rows, tmp);
-    bt_lora_add(model, w->is_ffn ? BT_ADAPTER_DOWN : BT_ADAPTER_OUTPUT, 1, in,
-                tmp);
+    bt_lora_add(model,
+                (w->cut_as == BT_SUM_FFN) ? BT_ADAPTER_DOWN : BT_ADAPTER_OUTPUT,
+                1, in, tmp);
     add_bias(model->be, tmp, bias, n_rows, dim);
     bt_decoder_add_result(model, after, n_rows, tmp, x);
 }

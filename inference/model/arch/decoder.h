@@ -58,13 +58,19 @@ typedef struct bt_norm_weights {
     float *bias; /**< NULL: none */
 } bt_norm_weights_t;
 
+/** Ranges of bt_shard_t by which the columns of a matrix are cut. */
+typedef enum bt_sum_cut {
+    BT_SUM_HEADS, /**< part_heads, of head_dim columns each */
+    BT_SUM_FFN,   /**< part_ffn */
+    BT_SUM_SHARED /**< part_shared */
+} bt_sum_cut_t;
+
 /** Matrix whose product is summed over parts of its columns (shard.h). */
 typedef struct bt_sum_weight {
     bt_weight_t *first;
     bt_weight_t **others; /**< owned: parts behind the first; NULL: none */
     uint32_t n_others;
-    bool is_ffn; /**< columns are cut by bt_shard_t.part_ffn, else by
-                      part_heads */
+    bt_sum_cut_t cut_as;
 } bt_sum_weight_t;
 
 typedef struct bt_experts bt_experts_t; /* experts.h */
@@ -140,6 +146,16 @@ static inline bt_norm_t bt_decoder_norm(const bt_model_t *model,
  *  tmp (n_rows, dim) is overwritten. */
 void bt_decoder_add_result(bt_model_t *model, const bt_norm_weights_t *after,
                            uint32_t n_rows, float *tmp, float *x);
+
+/** Loads a matrix whose product is summed, of n_in columns.
+ *  @param [in] columns  of each part, as w->cut_as says */
+void bt_decoder_load_sum(bt_loader_t *ld, const char *name, uint32_t n_in,
+                         const bt_share_t *columns, bt_sum_weight_t *w);
+
+/** Computes out = W in of this rank's columns, part by part. out (n_rows,
+ *  dim). */
+void bt_decoder_sum_parts(bt_model_t *model, const bt_sum_weight_t *w,
+                          const float *in, uint32_t n_rows, float *out);
 
 /** Returns the outputs of a layer's first feed-forward matrix. */
 static inline uint32_t bt_decoder_up_dim(const bt_family_t *family,

@@ -204,17 +204,9 @@ static void load_linear(bt_loader_t *ld, uint32_t i, uint32_t n_in,
     load_biases(ld, i, bias, pieces, n, bias_p);
 }
 
-/* Loads a matrix whose output is added to x. @param [in] columns  of each
- * part */
-static void load_output(bt_loader_t *ld, uint32_t i, const char *part,
-                        uint32_t n_in, const bt_share_t *columns, unsigned bias,
-                        bt_sum_weight_t *w, float **bias_p)
+void bt_decoder_load_sum(bt_loader_t *ld, const char *name, uint32_t n_in,
+                         const bt_share_t *columns, bt_sum_weight_t *w)
 {
-    const bt_piece_t piece = {
-        .name = part, .n_out = ld->hp->dim, .rows = {0, ld->hp->dim}};
-    char name[NAME_BYTES];
-
-    layer_name(name, i, part, "weight");
     if (ld->shard.n_parts > 1) {
         w->others = bt_calloc(ld->shard.n_parts - 1, sizeof(bt_weight_t *));
         if (w->others == NULL) {
@@ -227,6 +219,20 @@ static void load_output(bt_loader_t *ld, uint32_t i, const char *part,
         bt_loader_matrix(ld, name, ld->hp->dim, n_in, columns[p], p,
                          (p == 0) ? &w->first : &w->others[p - 1]);
     }
+}
+
+/* Loads a matrix whose output is added to x. @param [in] columns  of each
+ * part */
+static void load_output(bt_loader_t *ld, uint32_t i, const char *part,
+                        uint32_t n_in, const bt_share_t *columns, unsigned bias,
+                        bt_sum_weight_t *w, float **bias_p)
+{
+    const bt_piece_t piece = {
+        .name = part, .n_out = ld->hp->dim, .rows = {0, ld->hp->dim}};
+    char name[NAME_BYTES];
+
+    bt_decoder_load_sum(ld, layer_name(name, i, part, "weight"), n_in, columns,
+                        w);
     load_biases(ld, i, bias, &piece, 1, bias_p);
 }
 
@@ -327,7 +333,7 @@ static void load_layer(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
         return;
     }
     load_up(ld, i, layer);
-    layer->ffn_down.is_ffn = true;
+    layer->ffn_down.cut_as = BT_SUM_FFN;
     load_output(ld, i, "ffn_down", hp->ffn_dim, ld->shard.part_ffn,
                 BT_BIAS_FFN_DOWN, &layer->ffn_down, &layer->ffn_down_bias);
 }
@@ -348,9 +354,10 @@ static void load_sums(bt_loader_t *ld, bt_decoder_t *d, size_t rows)
     size_t widest_part = 0;
 
     for (uint32_t p = 0; p < shard->n_parts; p++) {
-        widest_part = widest(widest_part,
-                             (size_t)shard->part_heads[p].n * ld->hp->head_dim,
-                             shard->part_ffn[p].n);
+        const size_t heads = (size_t)shard->part_heads[p].n * ld->hp->head_dim;
+
+        widest_part = widest(widest_part, heads, shard->part_ffn[p].n);
+        widest_part = widest(widest_part, shard->part_shared[p].n, 0);
     }
     if (shard->n_parts > 1) {
         bt_loader_buffer(ld, rows, widest_part, &d->cut);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 
 #include "common/base/alloc.h"
+#include "common/coll/coll_shm.h"
+#include "inference/model/ranks.h"
 
 #define NAME_BYTES 96
 #define PANEL      32u /* outputs of an expert are a multiple: kernels.h */
@@ -112,7 +114,7 @@ void bt_experts_read(bt_keys_t *keys, const bt_family_t *family,
 
 uint32_t bt_experts_dense_dim(const bt_hparams_t *hp, const bt_hparams_t *own)
 {
-    const uint32_t shared = hp->experts.shared_dim;
+    const uint32_t shared = own->experts.shared_dim;
     const uint32_t dense =
         ((hp->experts.n > 0) && (hp->experts.n_dense == 0)) ? 0 : own->ffn_dim;
 
@@ -170,9 +172,20 @@ static bool differ(const bt_loader_t *ld, uint32_t i)
     return (gate != NULL) && (up != NULL) && (gate->type != up->type);
 }
 
+/* Loads biases of the own experts. */
+static void load_bias(bt_loader_t *ld, const char *name, uint32_t n,
+                      bt_share_t columns, float **ptr_p)
+{
+    const bt_cut_t cut = {.rows = ld->shard.experts.experts,
+                          .columns = columns};
+
+    bt_loader_rows(ld, name, ld->hp->experts.n, n, &cut, ptr_p);
+}
+
 static void load_biases(bt_loader_t *ld, uint32_t i, bt_experts_t *e)
 {
     const bt_expert_hparams_t *const hp = &ld->hp->experts;
+    const bt_expert_shard_t *const own = &ld->shard.experts;
     char name[NAME_BYTES];
 
     if (bt_loader_has(ld, bias_of(name, i, "exp_probs_b"))) {
@@ -183,20 +196,26 @@ static void load_biases(bt_loader_t *ld, uint32_t i, bt_experts_t *e)
     }
     bt_loader_vector(ld, bias_of(name, i, "ffn_gate_inp"), hp->n,
                      &e->router_bias);
-    bt_loader_rows(ld, bias_of(name, i, "ffn_gate_exps"), hp->n, hp->dim,
-                   &e->up_bias[0]);
-    bt_loader_rows(ld, bias_of(name, i, "ffn_up_exps"), hp->n, hp->dim,
-                   &e->up_bias[1]);
-    bt_loader_rows(ld, bias_of(name, i, "ffn_down_exps"), hp->n, ld->hp->dim,
-                   &e->down_bias);
+    for (uint32_t p = 0; p < e->n_parts; p++) {
+        load_bias(ld, bias_of(name, i, "ffn_gate_exps"), hp->dim,
+                  own->part_dim[p], &e->parts[p].up_bias[0]);
+        load_bias(ld, bias_of(name, i, "ffn_up_exps"), hp->dim,
+                  own->part_dim[p], &e->parts[p].up_bias[1]);
+    }
+    if (own->part_dim[0].first == 0) {
+        load_bias(ld, bias_of(name, i, "ffn_down_exps"), ld->hp->dim,
+                  (bt_share_t){0, ld->hp->dim}, &e->down_bias);
+    } else {
+        bt_loader_leave(ld, bias_of(name, i, "ffn_down_exps"));
+    }
 }
 
 static void load_shared(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
     const uint32_t width = ld->hp->experts.shared_dim;
     const bt_piece_t pieces[] = {
-        {.name = "ffn_gate_shexp", .n_out = width, .rows = {0, width}},
-        {.name = "ffn_up_shexp", .n_out = width, .rows = {0, width}},
+        {.name = "ffn_gate_shexp", .n_out = width, .rows = ld->shard.shared},
+        {.name = "ffn_up_shexp", .n_out = width, .rows = ld->shard.shared},
     };
     char name[NAME_BYTES];
 
@@ -204,49 +223,81 @@ static void load_shared(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
         return;
     }
     bt_loader_linear(ld, i, pieces, 2, ld->hp->dim, &layer->up);
-    bt_loader_matrix(ld, name_of(name, i, "ffn_down_shexp"), ld->hp->dim, width,
-                     (bt_share_t){0, width}, 0, &layer->ffn_down.first);
+    layer->ffn_down.cut_as = BT_SUM_SHARED;
+    bt_decoder_load_sum(ld, name_of(name, i, "ffn_down_shexp"), width,
+                        ld->shard.part_shared, &layer->ffn_down);
     if (ld->family->experts.shared_gate) {
         bt_loader_matrix_f32(ld, name_of(name, i, "ffn_gate_inp_shexp"), 1,
                              ld->hp->dim, &layer->experts->shared_gate);
     }
 }
 
-void bt_experts_load(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
+/* Loads the columns of part p of the own experts of layer i. */
+static void load_part(bt_loader_t *ld, uint32_t i, uint32_t p,
+                      bt_expert_part_t *part)
 {
     const bt_expert_hparams_t *const hp = &ld->hp->experts;
-    const uint32_t dim = ld->hp->dim;
+    const bt_share_t width = ld->shard.experts.part_dim[p];
+    const bt_stack_t up = {.n_mats = hp->n,
+                           .n_out = hp->dim,
+                           .n_in = ld->hp->dim,
+                           .mats = ld->shard.experts.experts,
+                           .rows = {width},
+                           .columns = {0, ld->hp->dim}};
+    const bt_stack_t down = {.n_mats = hp->n,
+                             .n_out = ld->hp->dim,
+                             .n_in = hp->dim,
+                             .mats = up.mats,
+                             .rows = {{0, ld->hp->dim}},
+                             .columns = width};
+    bt_stack_t both = up;
+    char name[NAME_BYTES];
+
+    if (bt_loader_has(ld, name_of(name, i, "ffn_gate_up_exps"))) {
+        refuse_fused(ld, name);
+        both.n_out = 2 * hp->dim;
+        both.rows[1] = (bt_share_t){hp->dim + width.first, width.n};
+        bt_loader_stacked(ld, name, &both, p, &part->up[0]);
+    } else {
+        bt_loader_stacked(ld, name_of(name, i, "ffn_gate_exps"), &up, p,
+                          &part->up[0]);
+        bt_loader_stacked(ld, name_of(name, i, "ffn_up_exps"), &up, p,
+                          &part->up[1]);
+    }
+    bt_loader_stacked(ld, name_of(name, i, "ffn_down_exps"), &down, p,
+                      &part->down);
+}
+
+void bt_experts_load(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
+{
+    const uint32_t n_parts = ld->shard.experts.n_parts;
     char name[NAME_BYTES];
     bt_experts_t *e;
 
-    if ((ld->shard.size > 1) || (ld->shard.n_parts > 1)) {
+    if ((ld->shard.experts.ep > 1) && !ld->be->caps->takes_leaves) {
         bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
-                       "tensor parallelism: this %s model has experts, which "
-                       "ranks do not share yet",
-                       ld->family->name);
+                       "expert parallelism (--ep, --prefill-ep, --decode-ep): "
+                       "the %s back end computes all experts of a layer",
+                       ld->be->caps->name);
         return;
     }
     refuse_apart(ld, i);
     e = bt_calloc(1, sizeof(*e));
     layer->experts = e;
-    if (e == NULL) {
+    if (e != NULL) {
+        e->parts = bt_calloc(n_parts, sizeof(*e->parts));
+    }
+    if ((e == NULL) || (e->parts == NULL)) {
         bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
         return;
     }
+    e->n_parts = n_parts;
     e->apart = differ(ld, i) || ld->family->experts.biases;
-    bt_loader_matrix_f32(ld, name_of(name, i, "ffn_gate_inp"), hp->n, dim,
-                         &e->router);
-    if (bt_loader_has(ld, name_of(name, i, "ffn_gate_up_exps"))) {
-        refuse_fused(ld, name);
-        bt_loader_stacked(ld, name, hp->n, 2 * hp->dim, dim, &e->up[0]);
-    } else {
-        bt_loader_stacked(ld, name_of(name, i, "ffn_gate_exps"), hp->n, hp->dim,
-                          dim, &e->up[0]);
-        bt_loader_stacked(ld, name_of(name, i, "ffn_up_exps"), hp->n, hp->dim,
-                          dim, &e->up[1]);
+    bt_loader_matrix_f32(ld, name_of(name, i, "ffn_gate_inp"),
+                         ld->hp->experts.n, ld->hp->dim, &e->router);
+    for (uint32_t p = 0; p < n_parts; p++) {
+        load_part(ld, i, p, &e->parts[p]);
     }
-    bt_loader_stacked(ld, name_of(name, i, "ffn_down_exps"), hp->n, dim,
-                      hp->dim, &e->down);
     load_biases(ld, i, e);
     load_shared(ld, i, layer);
 }
@@ -264,7 +315,10 @@ static void load_table(bt_loader_t *ld, size_t rows, size_t row_words,
 void bt_experts_load_buffers(bt_loader_t *ld, size_t rows, bt_decoder_t *d)
 {
     const bt_expert_hparams_t *const hp = &ld->hp->experts;
+    const bt_expert_shard_t *const own = &ld->shard.experts;
     const size_t slots = rows * hp->n_used;
+    const size_t n_sums = own->n_parts + ((hp->shared_dim > 0) ? 1 : 0);
+    size_t width = 0;
     bt_expert_buffers_t *b;
     bool apart = false;
 
@@ -283,23 +337,37 @@ void bt_experts_load_buffers(bt_loader_t *ld, size_t rows, bt_decoder_t *d)
     }
     b->rows.n_experts = hp->n;
     b->rows.n_used = hp->n_used;
+    b->rows.first_leaf = own->first_leaf;
+    b->rows.n_leaves = own->n_leaves;
+    for (uint32_t p = 0; p < own->n_parts; p++) {
+        width = (own->part_dim[p].n > width) ? own->part_dim[p].n : width;
+    }
     bt_loader_buffer(ld, rows, ld->hp->dim, &b->normed);
     bt_loader_buffer(ld, rows, hp->n, &b->scores);
-    bt_loader_buffer(ld, slots, 2 * (size_t)hp->dim, &b->up);
+    bt_loader_buffer(ld, slots, 2 * width, &b->up);
     if (apart) {
-        bt_loader_buffer(ld, slots, hp->dim, &b->part);
+        bt_loader_buffer(ld, slots, width, &b->part);
     }
-    bt_loader_buffer(ld, slots, hp->dim, &b->act);
+    bt_loader_buffer(ld, slots, width, &b->act);
     bt_loader_buffer(ld, slots, ld->hp->dim, &b->down);
+    bt_loader_buffer(ld, n_sums * rows, ld->hp->dim, &b->sums);
     if (hp->shared_dim > 0) {
-        bt_loader_buffer(ld, rows, ld->hp->dim, &b->shared);
         bt_loader_buffer(ld, rows, 1, &b->gate);
     }
     bt_loader_buffer(ld, rows, hp->n_used, &b->rows.weights);
     load_table(ld, rows, hp->n_used, &b->rows.ids);
     load_table(ld, rows, hp->n_used, &b->rows.slots);
     load_table(ld, slots, 1, &b->rows.rows);
-    load_table(ld, 1, (size_t)hp->n + 1, &b->rows.first);
+    load_table(ld, 1, (size_t)own->experts.n + 1, &b->rows.first);
+}
+
+static void free_part(bt_backend_t *be, bt_expert_part_t *part)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        bt_model_buffer_free(be, part->up_bias[i]);
+        bt_model_weight_free(be, part->up[i]);
+    }
+    bt_model_weight_free(be, part->down);
 }
 
 void bt_experts_free(bt_backend_t *be, bt_experts_t *experts)
@@ -307,14 +375,13 @@ void bt_experts_free(bt_backend_t *be, bt_experts_t *experts)
     if (experts != NULL) {
         bt_model_buffer_free(be, experts->router_bias);
         bt_model_buffer_free(be, experts->choice_bias);
-        bt_model_buffer_free(be, experts->up_bias[0]);
-        bt_model_buffer_free(be, experts->up_bias[1]);
         bt_model_buffer_free(be, experts->down_bias);
         bt_model_weight_free(be, experts->shared_gate);
         bt_model_weight_free(be, experts->router);
-        bt_model_weight_free(be, experts->up[0]);
-        bt_model_weight_free(be, experts->up[1]);
-        bt_model_weight_free(be, experts->down);
+        for (uint32_t p = 0; p < experts->n_parts; p++) {
+            free_part(be, &experts->parts[p]);
+        }
+        bt_free(experts->parts);
         bt_free(experts);
     }
 }
@@ -325,7 +392,7 @@ void bt_experts_free_buffers(bt_backend_t *be, bt_expert_buffers_t *buffers)
         void *const all[] = {
             buffers->normed,       buffers->scores,     buffers->up,
             buffers->part,         buffers->act,        buffers->down,
-            buffers->shared,       buffers->gate,       buffers->rows.ids,
+            buffers->sums,         buffers->gate,       buffers->rows.ids,
             buffers->rows.weights, buffers->rows.slots, buffers->rows.first,
             buffers->rows.rows};
 
@@ -344,98 +411,145 @@ const bt_weight_t *bt_experts_first(const bt_layer_t *layer)
 }
 
 /* Gate and up of all slots, side by side: b->up. */
-static void multiply_up(bt_model_t *model, const bt_experts_t *e,
-                        const bt_expert_buffers_t *b, uint32_t n_rows,
-                        const float *in)
+static void multiply_up(bt_model_t *model, const bt_expert_part_t *part,
+                        bool apart, uint32_t width, uint32_t n_rows)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
+    const bt_decoder_t *const d = model->state;
+    const bt_expert_buffers_t *const b = d->experts;
     const uint32_t n_slots = n_rows * b->rows.n_used;
-    const uint32_t dim = model->own.experts.dim;
-    const bt_weight_t *const both[] = {e->up[0], e->up[1]};
+    const bt_weight_t *const both[] = {part->up[0], part->up[1]};
 
-    if (!e->apart) {
-        ops->matmul_experts(model->be, both, (e->up[1] != NULL) ? 2 : 1,
-                            &b->rows, n_rows, in, true, b->up);
+    if (!apart) {
+        ops->matmul_experts(model->be, both, (both[1] != NULL) ? 2 : 1,
+                            &b->rows, n_rows, b->normed, true, b->up);
         return;
     }
     for (uint32_t i = 0; i < 2; i++) {
-        ops->matmul_experts(model->be, &both[i], 1, &b->rows, n_rows, in, true,
-                            b->part);
-        if (e->up_bias[i] != NULL) {
-            ops->add_expert_bias(model->be, &b->rows, n_rows, e->up_bias[i],
-                                 dim, b->part);
+        ops->matmul_experts(model->be, &both[i], 1, &b->rows, n_rows, b->normed,
+                            true, b->part);
+        if (part->up_bias[i] != NULL) {
+            ops->add_expert_bias(model->be, &b->rows, n_rows, part->up_bias[i],
+                                 width, b->part);
         }
-        ops->copy_columns(model->be, b->part, n_slots, dim, b->up, 2 * dim,
-                          i * dim);
+        ops->copy_columns(model->be, b->part, n_slots, width, b->up, 2 * width,
+                          i * width);
     }
 }
 
-/* The shared expert of the rows in b->normed: b->shared. d->a and d->b are
- * overwritten. */
-static void compute_shared(bt_model_t *model, const bt_layer_t *layer,
-                           uint32_t n_rows)
+/* Part p of the experts of the rows in b->normed: out (n_rows, dim). */
+static void compute_part(bt_model_t *model, const bt_forward_t *fwd,
+                         const bt_experts_t *e, uint32_t p, uint32_t n_rows,
+                         float *out)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
-    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bt_expert_buffers_t *const b = d->experts;
-    const bt_weight_t *const gate = layer->experts->shared_gate;
+    const uint32_t dim = model->own.dim;
+    const uint32_t width = model->shard.experts.part_dim[p].n;
+    const bt_weight_t *const down = e->parts[p].down;
+
+    multiply_up(model, &e->parts[p], e->apart, width, n_rows);
+    bt_model_got_on(fwd);
+    ops->activate(model->be, model->family->act, true, b->up,
+                  n_rows * b->rows.n_used, width, b->act);
+    ops->matmul_experts(model->be, &down, 1, &b->rows, n_rows, b->act, false,
+                        b->down);
+    if ((p == 0) && (e->down_bias != NULL)) {
+        ops->add_expert_bias(model->be, &b->rows, n_rows, e->down_bias, dim,
+                             b->down);
+    }
+    ops->combine(model->be, &b->rows, n_rows, b->down, dim, out);
+}
+
+/* The shared expert of the rows in b->normed, or this rank's part of it: out
+ * (n_rows, dim). d->a and d->b are overwritten. */
+static void compute_shared(bt_model_t *model, const bt_layer_t *layer,
+                           uint32_t n_rows, float *out)
+{
+    const bt_decoder_t *const d = model->state;
     const bt_norm_t nothing = {0};
 
-    bt_step_norm_linear(model->be, &layer->up, d->part, b->normed, &nothing,
-                        n_rows, layer->ffn_down.first, d->a, d->b);
-    ops->activate(model->be, model->family->act, true, d->b, n_rows,
-                  hp->experts.shared_dim, d->a);
-    ops->matmul(model->be, layer->ffn_down.first, d->a, n_rows, b->shared);
-    if (gate != NULL) {
-        ops->matmul(model->be, gate, b->normed, n_rows, b->gate);
-        ops->gate_rows(model->be, b->shared, b->gate, n_rows, hp->dim);
+    bt_step_norm_linear(model->be, &layer->up, d->part, d->experts->normed,
+                        &nothing, n_rows, layer->ffn_down.first, d->a, d->b);
+    model->be->ops->activate(model->be, model->family->act, true, d->b, n_rows,
+                             model->own.experts.shared_dim, d->a);
+    bt_decoder_sum_parts(model, &layer->ffn_down, d->a, n_rows, out);
+}
+
+/* Adds the parts from begin to end, n values each, into the first of them. */
+static void add_parts(bt_backend_t *be, float *parts, uint32_t begin,
+                      uint32_t end, size_t n)
+{
+    uint32_t middle;
+
+    if (end - begin > 1) {
+        middle = bt_coll_tree_middle(begin, end);
+        add_parts(be, parts, begin, middle, n);
+        add_parts(be, parts, middle, end, n);
+        be->ops->add(be, parts + begin * n, parts + middle * n, n);
     }
+}
+
+/* Adds what b->sums has over all ranks and parts, and the shared expert
+ * behind them: the first rows of b->sums. */
+static void add_sums(bt_model_t *model, const bt_experts_t *e, bool has_shared,
+                     uint32_t n_rows)
+{
+    const bt_kernels_ops_t *const ops = model->be->ops;
+    const bt_decoder_t *const d = model->state;
+    const bt_expert_buffers_t *const b = d->experts;
+    const uint32_t dim = model->own.dim;
+    const size_t n = (size_t)n_rows * dim;
+    float *const shared = b->sums + e->n_parts * n;
+
+    if (model->shard.size > 1) {
+        bt_ranks_sum(model->ranks, b->sums,
+                     (e->n_parts + (has_shared ? 1 : 0)) * n);
+    }
+    add_parts(model->be, b->sums, 0, e->n_parts, n);
+    if (!has_shared) {
+        return;
+    }
+    if (e->shared_gate != NULL) {
+        ops->matmul(model->be, e->shared_gate, b->normed, n_rows, b->gate);
+        ops->gate_rows(model->be, shared, b->gate, n_rows, dim);
+    }
+    ops->add(model->be, b->sums, shared, n);
 }
 
 void bt_experts_forward(bt_model_t *model, const bt_forward_t *fwd,
                         const bt_layer_t *layer, float *x, uint32_t n_rows)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
-    const bt_hparams_t *const hp = &model->own;
+    const bt_expert_hparams_t *const hp = &model->hp.experts;
     const bt_decoder_t *const d = model->state;
     const bt_expert_buffers_t *const b = d->experts;
     const bt_experts_t *const e = layer->experts;
     const bt_norm_t norm = bt_decoder_norm(model, &layer->ffn_norm);
+    const size_t n = (size_t)n_rows * model->own.dim;
     const bt_routing_t routing = {
-        .n_experts = hp->experts.n,
-        .n_used = hp->experts.n_used,
-        .gating = hp->experts.gating,
-        .normed = hp->experts.normed,
-        .least = (hp->experts.gating == BT_GATING_SIGMOID) ? LEAST_SUM : 0.0f,
-        .scale = hp->experts.scale,
+        .n_experts = hp->n,
+        .n_used = hp->n_used,
+        .gating = hp->gating,
+        .normed = hp->normed,
+        .least = (hp->gating == BT_GATING_SIGMOID) ? LEAST_SUM : 0.0f,
+        .scale = hp->scale,
         .bias = e->choice_bias};
-    const bt_weight_t *const down = e->down;
 
     bt_step_norm(model->be, x, &norm, n_rows, b->normed);
     ops->matmul(model->be, e->router, b->normed, n_rows, b->scores);
     if (e->router_bias != NULL) {
-        ops->add_bias(model->be, b->scores, e->router_bias, n_rows,
-                      hp->experts.n);
+        ops->add_bias(model->be, b->scores, e->router_bias, n_rows, hp->n);
     }
     ops->route(model->be, &routing, b->scores, n_rows, &b->rows);
-    multiply_up(model, e, b, n_rows, b->normed);
-    bt_model_got_on(fwd);
-    ops->activate(model->be, model->family->act, true, b->up,
-                  n_rows * hp->experts.n_used, hp->experts.dim, b->act);
-    ops->matmul_experts(model->be, &down, 1, &b->rows, n_rows, b->act, false,
-                        b->down);
-    if (e->down_bias != NULL) {
-        ops->add_expert_bias(model->be, &b->rows, n_rows, e->down_bias, hp->dim,
-                             b->down);
+    for (uint32_t p = 0; p < e->n_parts; p++) {
+        compute_part(model, fwd, e, p, n_rows, b->sums + p * n);
     }
-    if (hp->experts.shared_dim > 0) {
-        compute_shared(model, layer, n_rows);
+    if (hp->shared_dim > 0) {
+        compute_shared(model, layer, n_rows, b->sums + e->n_parts * n);
     }
-    ops->combine(model->be, &b->rows, n_rows, b->down, hp->dim, d->b);
-    if (hp->experts.shared_dim > 0) {
-        ops->add(model->be, d->b, b->shared, (size_t)n_rows * hp->dim);
-    }
-    bt_decoder_add_result(model, &layer->ffn_post_norm, n_rows, d->b, x);
+    add_sums(model, e, hp->shared_dim > 0, n_rows);
+    bt_decoder_add_result(model, &layer->ffn_post_norm, n_rows, b->sums, x);
     bt_model_got_on(fwd);
 }

@@ -13,6 +13,13 @@
  * stacked: ffn_gate_exps, ffn_up_exps (or both as ffn_gate_up_exps) and
  * ffn_down_exps, of three dimensions.
  *
+ * A rank has some experts, and of each some columns, in parts (shard.h). It
+ * computes the first sum for each part by itself; an all-reduce adds them, and
+ * the products of the shared expert, over all ranks:
+ *
+ *     part 0 │ part 1 │ … │ shared        (rows, dim) each, one call
+ *     (part 0 + part 1) + …               on each rank, with its bits
+ *
  * Threads: as decoder.h.
  */
 #ifndef BT_INFERENCE_MODEL_ARCH_EXPERTS_H
@@ -20,20 +27,28 @@
 
 #include "inference/model/arch/decoder.h"
 
+/** Columns of the experts of one layer, bt_expert_shard_t.part_dim, and of the
+ *  rank's own experts alone. */
+typedef struct bt_expert_part {
+    float *up_bias[2];  /**< (own experts, width) of gate and up; NULL: none */
+    bt_weight_t *up[2]; /**< (own experts * width, dim) each: gate and up; one
+                             of twice the width where the file has both as
+                             one, and then NULL */
+    bt_weight_t *down;  /**< (own experts * dim, width) */
+} bt_expert_part_t;
+
 /** Experts of one layer. */
 struct bt_experts {
     bt_weight_t *router; /**< F32 (n, dim) */
     float *router_bias;  /**< (n); NULL: none */
     float *choice_bias;  /**< (n), bt_routing_t.bias; NULL: none */
-    float *up_bias[2];   /**< (n, width) of gate and up; NULL: none */
-    float *down_bias;    /**< (n, dim); NULL: none */
+    float *down_bias;    /**< (own experts, dim), added by the rank with the
+                              first columns; NULL: none */
     /** F32 (1, dim): the score of the shared expert, whose matrices are
      *  bt_layer_t.up and ffn_down; NULL: it has no gate */
     bt_weight_t *shared_gate;
-    bt_weight_t *up[2]; /**< (n * width, dim) each: gate and up; one of
-                             twice the width where the file has both as
-                             one, and then NULL */
-    bt_weight_t *down;  /**< (n * dim, width) */
+    bt_expert_part_t *parts; /**< owned: bt_expert_shard_t.n_parts */
+    uint32_t n_parts;
     bool apart; /**< gate and up are multiplied one after the other: they
  have different types, or biases */
 };
@@ -47,8 +62,8 @@ struct bt_expert_buffers {
     float *part;   /**< (slots, width): one of both; NULL: none is apart */
     float *act;    /**< (slots, width) */
     float *down;   /**< (slots, dim) */
-    float *shared; /**< (rows, dim): output of the shared expert; NULL: none */
-    float *gate;   /**< (rows): its scores; NULL: none */
+    float *sums;   /**< (rows, dim) for each part, then for the shared expert */
+    float *gate;   /**< (rows): scores of the shared expert; NULL: none */
     bt_expert_rows_t rows;
 };
 

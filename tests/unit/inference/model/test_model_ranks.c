@@ -112,14 +112,14 @@ static void ranks_give_the_logits_of_one_rank(void **state)
     }
 }
 
-/* A norm over all heads is refused, as are experts, and fewer KV heads or
- * blocks of a matrix's columns than ranks. */
+/* A norm over all heads is refused, and fewer KV heads or blocks of a matrix's
+ * columns than ranks. */
 static bool can_be_shared(const family_case_t *c)
 {
     const bt_tiny_model_t tiny = family_tiny(c);
 
-    return (tiny.n_kv_heads >= 2) && !c->mixed && (tiny.n_experts == 0) &&
-           (strcmp(tiny.architecture, "olmo2") != 0);
+    return (tiny.n_kv_heads >= 2) && !c->mixed && (tiny.expert_dim != 32) &&
+           (strncmp(tiny.architecture, "olmo", 4) != 0);
 }
 
 static void ranks_give_the_same_bits_in_any_order(void **state)
@@ -219,6 +219,129 @@ static void partial_sums_give_equal_bits_on_any_number_of_ranks(void **state)
             free_logits(&p);
         }
         free_logits(&want);
+    }
+}
+
+/* ---- experts ---- */
+
+/* Ranks of a stage, among which experts are dealt to ep groups. */
+typedef struct grid {
+    uint32_t size, ep;
+    uint32_t n_stages; /* 0 is 1 */
+} grid_t;
+
+static bt_status_t make_grid(const bt_tiny_model_t *tiny, const grid_t *grid,
+                             uint32_t sum_parts, uint32_t expert_parts,
+                             ranks_t *ranks)
+{
+    bt_model_config_t config = default_config;
+
+    config.sum_parts = sum_parts;
+    config.ep = grid->ep;
+    config.expert_parts = expert_parts;
+    config.n_stages = grid->n_stages;
+    return make_with(tiny,
+                     grid->size * ((grid->n_stages == 0) ? 1 : grid->n_stages),
+                     &config, BT_KV_BF16, ranks);
+}
+
+/* All of the grids in whose ranks n_parts can be divided give the bits of the
+ * first, which is one rank. @return its logits */
+static logits_of_prompt_t check_grids(const bt_tiny_model_t *tiny,
+                                      const grid_t *grids, size_t n,
+                                      uint32_t sum_parts, uint32_t n_parts)
+{
+    logits_of_prompt_t want = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        const grid_t *const g = &grids[i];
+        logits_of_prompt_t p;
+        ranks_t ranks;
+
+        if (g->size / g->ep > n_parts) {
+            continue;
+        }
+        if (make_grid(tiny, g, sum_parts, n_parts, &ranks) != BT_OK) {
+            fail_msg("%s, tp %u ep %u: %s", tiny->architecture, g->size, g->ep,
+                     why);
+        }
+        p = run_whole(&ranks.rig);
+        if ((g->n_stages <= 1) && (g->size <= 4)) { /* more take long */
+            check_same_bits(&ranks.rig, &p);
+        }
+        assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+        if (i == 0) {
+            want = p;
+            continue;
+        }
+        if (memcmp(p.whole, want.whole, want.bytes) != 0) {
+            fail_msg("%s, tp %u ep %u, %u parts of an expert: other bits",
+                     tiny->architecture, g->size, g->ep, n_parts);
+        }
+        free_logits(&p);
+    }
+    return want;
+}
+
+/* Experts dealt to ranks, their widths cut, or both: the bits of one rank with
+ * the same parts of sums. Other parts have other bits, near to these. */
+static void experts_give_equal_bits_on_any_grid_of_ranks(void **state)
+{
+    static const grid_t grids[] = {{1, 1, 0}, {2, 1, 0}, {2, 2, 0}, {4, 1, 0},
+                                   {4, 2, 0}, {4, 4, 0}, {2, 2, 2}};
+
+    (void)state;
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        bt_tiny_model_t tiny = family_tiny(&family_cases[i]);
+        logits_of_prompt_t by_parts[3];
+
+        if ((tiny.n_experts == 0) || family_cases[i].mixed ||
+            (strcmp(tiny.architecture, "olmoe") == 0)) {
+            continue;
+        }
+        tiny.n_heads = 8;
+        tiny.n_kv_heads = 4;
+        tiny.expert_dim = 128;
+        tiny.gate_up = strcmp(tiny.architecture, "granitemoe") == 0;
+        for (uint32_t k = 0; k < 3; k++) {
+            by_parts[k] =
+                check_grids(&tiny, grids, BT_ARRAY_LEN(grids), 4, 1u << k);
+        }
+        for (uint32_t k = 1; k < 3; k++) {
+            const double worst = largest_difference(&by_parts[0], &by_parts[k]);
+
+            print_message("%s, %u parts: %.6f\n", family_cases[i].name, 1u << k,
+                          worst);
+            assert_true((worst > 0.0) && (worst < 0.1));
+        }
+        for (uint32_t k = 0; k < 3; k++) {
+            free_logits(&by_parts[k]);
+        }
+    }
+}
+
+/* Numbers of experts that are no multiple of the 16 leaves, and as many ranks
+ * as leaves; 8 x 4 is TensorRT-LLM's moe_tp_size 2 and moe_ep_size 4. */
+static void experts_are_dealt_to_up_to_sixteen_ranks(void **state)
+{
+    static const grid_t grids[] = {
+        {1, 1, 0}, {8, 4, 0}, {8, 8, 0}, {16, 16, 0}};
+    static const uint32_t n_experts[] = {8, 19};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(n_experts); i++) {
+        bt_tiny_model_t tiny = bt_tiny_model_default();
+        logits_of_prompt_t p;
+        const size_t n = BT_ARRAY_LEN(grids) - ((n_experts[i] < 16) ? 1 : 0);
+
+        tiny.dim = 128;
+        tiny.n_heads = 16;
+        tiny.n_kv_heads = 16;
+        tiny.n_experts = n_experts[i];
+        tiny.n_experts_used = 3;
+        tiny.expert_dim = 64;
+        p = check_grids(&tiny, grids, n, 16, 2);
+        free_logits(&p);
     }
 }
 
@@ -594,11 +717,86 @@ static void model_that_cannot_be_sharded_is_refused_by_name(void **state)
     tiny = bt_tiny_model_default();
     tiny.architecture = "olmo2";
     expect_refused(&tiny, 2, "a norm of this olmo2 model");
-    tiny = bt_tiny_model_default();
-    tiny.n_experts = 4;
+}
+
+static size_t weight_bytes(uint32_t n_experts, uint32_t size, uint32_t ep)
+{
+    const bt_collectives_t coll = {.rank = size - 1, .size = size};
+    bt_model_config_t config = default_config;
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    bt_model_memory_t memory;
+    bt_gguf_t *gguf;
+
+    tiny.dim = 128;
+    tiny.n_heads = tiny.n_kv_heads = 8;
+    tiny.n_experts = n_experts;
     tiny.n_experts_used = 2;
-    expect_refused(&tiny, 2,
-                   "tensor parallelism: this llama model has experts");
+    tiny.expert_dim = 128;
+    config.host_coll = (size > 1) ? &coll : NULL;
+    config.ep = ep;
+    gguf = open_tiny(&tiny);
+    assert_int_equal(
+        bt_model_memory(gguf, "cpu", &config, why, sizeof(why), &memory),
+        BT_OK);
+    bt_gguf_close(gguf);
+    return memory.weight_bytes;
+}
+
+/* Of 16 more experts a rank has so much less as it has fewer of them; routers
+ * of 8 and 24 experts are one panel of 32 rows. */
+static void memory_of_a_rank_counts_its_own_experts(void **state)
+{
+    const size_t whole = weight_bytes(24, 1, 1) - weight_bytes(8, 1, 1);
+
+    (void)state;
+    assert_true(whole > 0);
+    for (uint32_t ep = 1; ep <= 4; ep *= 2) {
+        assert_int_equal(4 * (weight_bytes(24, 4, ep) - weight_bytes(8, 4, ep)),
+                         whole);
+    }
+}
+
+static void expect_grid_refused(const bt_tiny_model_t *tiny, uint32_t size,
+                                uint32_t ep, uint32_t expert_parts,
+                                bt_status_t status, const char *reason)
+{
+    const grid_t grid = {.size = size, .ep = ep};
+    ranks_t ranks;
+
+    assert_int_equal(make_grid(tiny, &grid, 0, expert_parts, &ranks), status);
+    if (strstr(why, reason) == NULL) {
+        fail_msg("%s instead of %s", why, reason);
+    }
+    assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+}
+
+static void impossible_grid_of_experts_is_refused_by_name(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+
+    (void)state;
+    tiny.dim = 128;
+    tiny.n_heads = tiny.n_kv_heads = 8;
+    expect_grid_refused(&tiny, 2, 2, 0, BT_ERR_UNSUPPORTED,
+                        "in 2 groups (--ep, --prefill-ep, --decode-ep): the "
+                        "model has no experts");
+    tiny.n_experts = 3;
+    tiny.n_experts_used = 2;
+    tiny.expert_dim = 96; /* 3 blocks of 32 */
+    expect_grid_refused(&tiny, 4, 4, 0, BT_ERR_UNSUPPORTED,
+                        "the model has 3 experts, and each rank needs one");
+    expect_grid_refused(&tiny, 2, 4, 0, BT_ERR_INVALID_PARAM,
+                        "their number is 1, 2, 4, 8 or 16, and divides the 2 "
+                        "ranks");
+    expect_grid_refused(&tiny, 6, 4, 0, BT_ERR_INVALID_PARAM, "the 6 ranks");
+    expect_grid_refused(&tiny, 3, 3, 0, BT_ERR_INVALID_PARAM, "in 3 groups");
+    /* Of 6 ranks the sums of 3 are a half each, not the 2 of an expert. */
+    expect_grid_refused(&tiny, 6, 2, 0, BT_ERR_INVALID_PARAM, "the 6 ranks");
+    expect_grid_refused(&tiny, 4, 1, 0, BT_ERR_UNSUPPORTED,
+                        "an expert's 96 columns are 3 blocks of 32");
+    expect_grid_refused(&tiny, 2, 1, 3, BT_ERR_UNSUPPORTED,
+                        "sums of 3 parts (--moe-reduction-parts) cannot be "
+                        "divided among the 2 ranks of an expert");
 }
 
 int main(void)
@@ -609,6 +807,10 @@ int main(void)
         BT_TEST(families_on_ranks_give_the_logits_of_one),
         BT_TEST(ranks_give_the_same_bits_in_any_order),
         BT_TEST(partial_sums_give_equal_bits_on_any_number_of_ranks),
+        BT_TEST(experts_give_equal_bits_on_any_grid_of_ranks),
+        BT_TEST(experts_are_dealt_to_up_to_sixteen_ranks),
+        BT_TEST(memory_of_a_rank_counts_its_own_experts),
+        BT_TEST(impossible_grid_of_experts_is_refused_by_name),
         BT_TEST(stages_give_the_bits_of_one_rank),
         BT_TEST(families_in_stages_give_the_bits_of_one_rank),
         BT_TEST(overlapped_calls_give_the_same_bits),
