@@ -223,6 +223,13 @@ static uint32_t pp_of(const bt_plan_t *plan, const bt_plan_process_t *process)
                                                   : 1;
 }
 
+static uint32_t ep_of(const bt_plan_t *plan, const bt_plan_process_t *process)
+{
+    return (process->program == BT_PROG_PREFILL)  ? plan->config->prefill_ep
+           : (process->program == BT_PROG_DECODE) ? plan->config->decode_ep
+                                                  : 1;
+}
+
 uint32_t bt_plan_ranks(const bt_plan_t *plan, const bt_plan_process_t *process)
 {
     return tp_of(plan, process) * pp_of(plan, process);
@@ -235,6 +242,7 @@ bool bt_plan_may_replace(const bt_plan_t *plan,
     return standby->is_standby && !worker->is_standby &&
            (standby->model == worker->model) &&
            (tp_of(plan, standby) == tp_of(plan, worker)) &&
+           (ep_of(plan, standby) == ep_of(plan, worker)) &&
            (pp_of(plan, standby) == pp_of(plan, worker));
 }
 
@@ -247,6 +255,16 @@ static uint32_t sum_parts(const bt_config_t *config)
                               : config->decode_tp;
 
     return (config->reduction_parts != 0) ? config->reduction_parts : most;
+}
+
+/* Parts of sums over an expert's width, likewise. */
+static uint32_t expert_parts(const bt_config_t *config)
+{
+    const uint32_t prefill = config->prefill_tp / config->prefill_ep;
+    const uint32_t decode = config->decode_tp / config->decode_ep;
+
+    return (config->moe_reduction_parts != 0) ? config->moe_reduction_parts
+                                              : at_least(prefill, decode);
 }
 
 static void add_worker_args(const bt_plan_t *plan,
@@ -269,11 +287,17 @@ static void add_worker_args(const bt_plan_t *plan,
     if (tp_of(plan, process) > 1) {
         add_number(args, "tp", tp_of(plan, process));
     }
+    if (ep_of(plan, process) > 1) {
+        add_number(args, "ep", ep_of(plan, process));
+    }
     if (pp_of(plan, process) > 1) {
         add_number(args, "pp", pp_of(plan, process));
     }
     if (sum_parts(plan->config) > 1) {
         add_number(args, "reduction-parts", sum_parts(plan->config));
+    }
+    if (expert_parts(plan->config) > 1) { /* ignored without experts */
+        add_number(args, "moe-reduction-parts", expert_parts(plan->config));
     }
     if (process->cores != NULL) {
         add_arg(args, "cores", process->cores);
@@ -432,11 +456,12 @@ static void name_worker(const bt_plan_t *plan, uint32_t index,
     }
 }
 
-/* True when both roles have equal numbers of ranks and stages: then a standby
- * of one can replace a worker of the other. */
+/* True when both roles have equal numbers of ranks, groups of them, and stages:
+ * then a standby of one can replace a worker of the other. */
 static bool sides_are_alike(const bt_config_t *config)
 {
     return (config->prefill_tp == config->decode_tp) &&
+           (config->prefill_ep == config->decode_ep) &&
            (config->prefill_pp == config->decode_pp);
 }
 

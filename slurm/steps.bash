@@ -503,7 +503,7 @@ look_for_ready() {
     done
     ((ROUTERS > 0)) || { say "started: its workers join $JOIN"; return; }
     [ -z "$key_note" ] || say "clients need the API key in $WORK_DIR/api-key (BATON_API_KEY for ./baton ask)"
-    say "more workers: JOIN=$JOIN KEY_FILE=$(printf %q "$KEY_FILE") SUM_PARTS=$SUM_PARTS"
+    say "more workers: JOIN=$JOIN KEY_FILE=$(printf %q "$KEY_FILE") SUM_PARTS=$SUM_PARTS MOE_PARTS=$MOE_PARTS"
     say "$ask http://${https[0]} The capital of France is"
     say "curl http://${https[0]}/v2/models/ensemble/generate$key_note -d '{\"text_input\": \"The capital of France is\", \"max_tokens\": 8}'"
 }

@@ -296,6 +296,17 @@ uint32_t bt_start_draft_rows(const bt_worker_t *w, const bt_start_t *s)
                : bt_model_drafter_max_rows(max_seqs(w), s->draft.has_cache);
 }
 
+/* True when the draft model has experts too. */
+static bool has_experts(const bt_start_t *s)
+{
+    char why[WHY_BYTES];
+    bt_hparams_t hp;
+
+    return (s->draft.gguf != NULL) && (s->draft.head == BT_HEAD_NONE) &&
+           (bt_hparams_read(s->draft.gguf, why, sizeof(why), &hp) == BT_OK) &&
+           (hp.experts.n > 0);
+}
+
 static bt_model_config_t config_of(const bt_worker_t *w, const bt_start_t *s,
                                    const bt_model_config_t *target)
 {
@@ -309,7 +320,10 @@ static bt_model_config_t config_of(const bt_worker_t *w, const bt_start_t *s,
         config.n_other_groups = 0;
     }
     config.on_weight = NULL;
-    config.sum_parts = 0;
+    config.sum_parts = config.expert_parts = 0;
+    if ((config.ep > 1) && !has_experts(s)) {
+        config.ep = 1;
+    }
     config.target = w->model;
     return config;
 }

@@ -75,21 +75,28 @@ static bt_status_t list_ranks(bt_worker_t *w, bt_start_t *s,
     return status;
 }
 
-/* Appends the number of parts of an all-reduce, where there are several. */
+/* Appends the numbers of parts of an all-reduce, where there are several. */
 static void print_profile(const bt_worker_t *w, const bt_start_t *s,
                           char *profile, size_t bytes)
 {
     const uint32_t parts = (w->config->reduction_parts != 0)
                                ? w->config->reduction_parts
                                : s->team.tp;
+    const uint32_t expert_parts = (w->config->moe_reduction_parts != 0)
+                                      ? w->config->moe_reduction_parts
+                                      : s->team.tp / w->config->ep;
     char sums[32] = "";
+    char expert_sums[32] = "";
 
     if (parts > 1) {
         snprintf(sums, sizeof(sums), "/sum%u", parts);
     }
+    if ((expert_parts > 1) && (s->hp.experts.n > 0)) {
+        snprintf(expert_sums, sizeof(expert_sums), "/moe%u", expert_parts);
+    }
     /* Routers compare the whole text. */
-    snprintf(profile, bytes, "%s%s%s", w->backend->caps->profile, sums,
-             w->long_context ? LONG_CONTEXT : "");
+    snprintf(profile, bytes, "%s%s%s%s", w->backend->caps->profile, sums,
+             expert_sums, w->long_context ? LONG_CONTEXT : "");
 }
 
 static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)

@@ -282,6 +282,8 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .n_stages = s->team.size / s->team.tp,
         .host_stage = bt_instance_ranks_stage(&s->team),
         .sum_parts = w->config->reduction_parts,
+        .ep = w->config->ep,
+        .expert_parts = w->config->moe_reduction_parts,
         .max_lora_rank = bt_adapters_max_rank(w->config),
     };
 

@@ -77,11 +77,15 @@ typedef struct bt_config {
     bool reuse_http_port;
     uint32_t prefill_threads; /* 0 = share the cores */
     uint32_t decode_threads;
-    uint32_t reduction_parts; /* 0 = as many as ranks */
+    uint32_t reduction_parts;     /* 0 = as many as ranks */
+    uint32_t moe_reduction_parts; /* 0 = as many as ranks of an expert */
     uint32_t simulate_step_us,
         simulate_token_us; /* least time of an iteration */
     uint32_t prefill_tp;   /* ranks of each instance */
     uint32_t decode_tp;
+    uint32_t prefill_ep; /* groups of these ranks, among which experts are
+                            dealt */
+    uint32_t decode_ep;
     uint32_t prefill_pp; /* stages of each instance */
     uint32_t decode_pp;
     uint64_t kv_memory_bytes;     /* --kv-memory SIZE per worker, 0 = auto */
@@ -156,6 +160,7 @@ typedef struct bt_config {
     const char *borrowed_cores;     /* worker: cpu list to borrow, "" = none */
     uint32_t threads;               /* of this worker; 0 = all allowed cores */
     uint32_t tp;                    /* ranks of a stage of this worker */
+    uint32_t ep;                    /* groups of these ranks */
     uint32_t pp;                    /* stages of this worker */
     const char *kv_dtype;           /* bf16, f16, int8, fp8 */
     const char *kv_overlap;         /* layers, chunks, none */

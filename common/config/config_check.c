@@ -293,6 +293,30 @@ static bt_status_t check_prefill(const bt_config_store_t *store)
         "--prefill 0 leaves no worker to run prefill; add --local-prefill on or a prefill worker");
 }
 
+/* Experts are dealt to equal groups of ranks, by halves of their sum. */
+static bt_status_t check_ep(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+    const struct {
+        const char *ep, *tp;
+        uint32_t n_ep, n_ranks;
+    } sides[] = {{"--prefill-ep", "--prefill-tp", c->prefill_ep, c->prefill_tp},
+                 {"--decode-ep", "--decode-tp", c->decode_ep, c->decode_tp},
+                 {"--ep", "--tp", c->ep, c->tp}};
+    bt_status_t status = BT_OK;
+
+    for (size_t i = 0; (i < BT_ARRAY_LEN(sides)) && (status == BT_OK); i++) {
+        const uint32_t n = sides[i].n_ep;
+
+        if ((n > 0) && (((n & (n - 1)) != 0) || (sides[i].n_ranks % n != 0))) {
+            status = bt_config_complain(
+                store, "%s %u: it is 1, 2, 4, 8 or 16, and divides %s, here %u",
+                sides[i].ep, n, sides[i].tp, sides[i].n_ranks);
+        }
+    }
+    return status;
+}
+
 /* The ports of the last router of --routers exist. */
 static bt_status_t check_ports(const bt_config_store_t *store)
 {
@@ -574,6 +598,7 @@ static const struct {
     {~0u, check_gpu_metrics},
     {BT_PROG_SERVE | BT_PROG_PREFILL | BT_PROG_DECODE, check_draft},
     {~0u, check_adapters},
+    {~0u, check_ep},
     {BT_PROG_SERVE, check_prefill},
     {BT_PROG_SERVE | BT_PROG_ROUTER, check_tls},
     {BT_PROG_SERVE | BT_PROG_ROUTER, check_tenants},

@@ -158,17 +158,35 @@ const bt_option_t bt_config_options[] = {
          "their --tp. It is a multiple of --tp. 0: for a worker the number "
          "of its ranks, for baton serve the larger of --prefill-tp and "
          "--decode-tp"),
+    COUNT(ADVANCED, "moe-reduction-parts", "0", 0, 16, "parts", S | WORKERS,
+         moe_reduction_parts,
+         "Partial sums over the width of an expert; 0: one for each rank of "
+         "an expert",
+         "For models with experts, beside --reduction-parts. It is a multiple "
+         "of --tp / --ep. 0: for a worker that, for baton serve the larger "
+         "one of prefill and decode"),
     COUNT(COMMON, "prefill-tp", "1", 1, 16, "ranks", S, prefill_tp,
          "Tensor parallel ranks of each prefill worker (--tp)",
          ""),
     COUNT(COMMON, "decode-tp", "1", 1, 16, "ranks", S, decode_tp,
          "Tensor parallel ranks of each decode worker (--tp)",
          ""),
+    COUNT(COMMON, "prefill-ep", "1", 1, 16, "groups", S, prefill_ep,
+         "Expert parallel groups of the ranks of each prefill worker (--ep)",
+         "It divides --prefill-tp"),
+    COUNT(COMMON, "decode-ep", "1", 1, 16, "groups", S, decode_ep,
+         "Expert parallel groups of the ranks of each decode worker (--ep)",
+         "It divides --decode-tp"),
     COUNT(COMMON, "tp", "1", 1, 16, "ranks", WORKERS, tp,
          "Tensor parallel ranks of each pipeline stage of the worker",
          "Each rank is a process. It has a share of the attention heads, of "
          "the feed-forward layers, of the vocabulary and of the cores of "
          "the worker"),
+    COUNT(COMMON, "ep", "1", 1, 16, "groups", WORKERS, ep,
+         "Expert parallel groups of the --tp ranks: 1, 2, 4, 8 or 16",
+         "For models with experts. Each group has as many of the experts, and "
+         "its ranks, --tp / --ep of them, a share of the width of each. "
+         "Attention and shared experts are divided among all --tp ranks"),
     COUNT(ADVANCED, "prefill-pp", "1", 1, 16, "stages", S, prefill_pp,
          "Pipeline stages of each prefill worker (--pp)",
          ""),

@@ -11,7 +11,7 @@
 
 #include "common/config/config.h"
 
-#define BT_CONFIG_N_OPTIONS  156
+#define BT_CONFIG_N_OPTIONS  160
 #define BT_CONFIG_N_PROGRAMS 4
 
 typedef enum bt_option_type {

@@ -218,6 +218,12 @@ static const row_t rows[] = {
     {"tp-size", NULL, AS, "prefill-tp,decode-tp,tp", ""},
     {"tp", NULL, AS, "prefill-tp,decode-tp,tp", ""},
     {"num-shard", NULL, AS, "prefill-tp,decode-tp,tp", ""},
+    {"expert-parallel-size", "ep", AS, "prefill-ep,decode-ep,ep", ""},
+    {"ep-size", NULL, AS, "prefill-ep,decode-ep,ep", ""},
+    {"ep", NULL, AS, "prefill-ep,decode-ep,ep", ""},
+    {"enable-expert-parallel", NULL, REFUSED, "",
+     "--prefill-ep N and --decode-ep N deal the experts to N groups of the "
+     "ranks of each worker (of a worker --ep N); N = --tp is what vLLM does"},
     {"pipeline-parallel-size", "pp", AS, "prefill-pp,decode-pp,pp", ""},
     {"pp-size", NULL, AS, "prefill-pp,decode-pp,pp", ""},
     {"pp", NULL, AS, "prefill-pp,decode-pp,pp", ""},

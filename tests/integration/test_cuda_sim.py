@@ -381,8 +381,8 @@ def test_default_model_runs_on_a_simulated_device():
     assert got == want, (got, want)
 
 
-def answers_of_ranks(model, backend, layout, ask, sum_parts=2):
-    with ranks_cluster(model, backend, *layout, sum_parts) as c:
+def answers_of_ranks(model, backend, layout, ask, sum_parts=2, more_workers=()):
+    with ranks_cluster(model, backend, *layout, sum_parts, more_workers=more_workers) as c:
         ranks = [pid for worker in c.prefills + c.decodes for pid in children_of(worker.pid)]
         assert len(ranks) == sum(n_ranks(text) - 1 for text in layout), ranks
         since = time.monotonic()
@@ -393,21 +393,35 @@ def answers_of_ranks(model, backend, layout, ask, sum_parts=2):
     return got
 
 
-def check_ranks(layouts, **shape):
+def check_ranks(layouts, more_workers=(), **shape):
     """The best words, first candidates and whole rows, of prompts in several chunks, with the bytes of one rank on the
     CPU, which are those of any number of them (test_ranks.py)."""
     ask = [("a b c", {"temperature": 0}), ("a b d", {"temperature": 0.9, "top_k": 8, "seed": 7}),
            ("once upon a time there was a " * 4, {"temperature": 0}), ("a b c", {"temperature": 0.9, "seed": 11})]
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, **shape, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
-        want = answers_of_ranks(model, "cpu", layouts[0], ask)
-        got = {layout: answers_of_ranks(model, "cuda_sim", layout, ask) for layout in layouts}
+        want = answers_of_ranks(model, "cpu", layouts[0], ask, more_workers=more_workers)
+        got = {layout: answers_of_ranks(model, "cuda_sim", layout, ask, more_workers=more_workers) for layout in layouts}
     wrong = [layout for layout in layouts if got[layout] != want]
     assert not wrong, f"{wrong} differ: {got}, and not {want}"
 
 
 def test_ranks_on_simulated_devices_give_the_bytes_of_the_cpu():
     check_ranks(((2, 2), (2, 1), (1, 2)), layers=2)
+
+
+def test_ranks_on_simulated_devices_share_the_width_of_experts():
+    check_ranks(((2, 1), (1, 2)), ["--moe-reduction-parts", "2"], layers=2, architecture="qwen2moe", experts=8, experts_used=2,
+                expert_ffn=64, shared_ffn=64)
+
+
+def test_expert_parallelism_on_a_device_is_refused_by_name():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, architecture="llama", **MODELS["llama"])
+        with cluster(model, "cpu", "cpu") as c:
+            worker = c.start_worker("decode", 9, ["--backend", DEVICE, "--tp", "2", "--ep", "2"])
+            wait_until("the worker ended", lambda: not worker.alive())
+            assert "expert parallelism (--ep, --prefill-ep, --decode-ep): the cuda" in worker.log(), worker.log()
 
 
 def test_each_step_of_simulated_device_ranks_is_one_launch():

@@ -649,6 +649,39 @@ static void a_standby_is_planned_behind_the_workers(void **state)
     p = make_plan(6, "--model m.gguf --standby 1 --decode-tp 2 --prefill-tp 2");
     assert_int_equal(p.plan->n_processes, 5);
     destroy(&p);
+
+    p = make_plan(6, "--model m.gguf --standby 1 --decode-tp 2 --prefill-tp 2 "
+                     "--decode-ep 2");
+    assert_int_equal(p.plan->n_processes, 6); /* one of each grid */
+    assert_false(bt_plan_may_replace(p.plan, p.plan->processes[4],
+                                     p.plan->processes[1]));
+    destroy(&p);
+}
+
+/* Sums over an expert's width have as many parts as the most ranks of one, on
+ * both sides. */
+static void workers_are_told_their_groups_of_experts(void **state)
+{
+    planned_t p = make_plan(8, "--model m.gguf --prefill-tp 4 --prefill-ep 2");
+
+    (void)state;
+    assert_true(has_arg(p.plan, 2, "--tp=4"));
+    assert_true(has_arg(p.plan, 2, "--ep=2"));
+    assert_true(has_arg(p.plan, 2, "--moe-reduction-parts=2"));
+    assert_false(has_arg(p.plan, 3, "--ep=2"));
+    assert_true(has_arg(p.plan, 3, "--reduction-parts=4"));
+    assert_true(has_arg(p.plan, 3, "--moe-reduction-parts=2"));
+    destroy(&p);
+
+    p = make_plan(8, "--model m.gguf --decode-tp 4 --decode-ep 4");
+    assert_true(has_arg(p.plan, 3, "--ep=4"));
+    assert_true(has_arg(p.plan, 3, "--reduction-parts=4"));
+    assert_false(has_arg(p.plan, 3, "--moe-reduction-parts=1"));
+    destroy(&p);
+
+    p = make_plan(8, "--model m.gguf --moe-reduction-parts 4");
+    assert_true(has_arg(p.plan, 2, "--moe-reduction-parts=4"));
+    destroy(&p);
 }
 
 /* Each rank has one of its own, and from the first on again where there are not
@@ -786,6 +819,7 @@ int main(void)
         BT_TEST(a_new_role_keeps_name_threads_and_cores),
         BT_TEST(a_long_models_workers_have_names_that_fit_and_differ),
         BT_TEST(a_standby_is_planned_behind_the_workers),
+        BT_TEST(workers_are_told_their_groups_of_experts),
         BT_TEST(devices_are_dealt_out),
         BT_TEST(devices_are_those_that_are_visible_or_there),
         BT_TEST(a_plan_survives_every_failed_allocation),

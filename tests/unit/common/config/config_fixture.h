@@ -22,7 +22,7 @@
 #include "common/config/config_options.h"
 
 #define OUTPUT_BYTES 65536
-#define MAX_ARGS     16
+#define MAX_ARGS     20
 
 /* What the last load printed: standard output, then standard error. */
 static char printed[OUTPUT_BYTES];

@@ -186,6 +186,15 @@ static void options_that_contradict_each_other_are_refused(void **state)
     assert_refused(
         BT_PROG_SERVE, "--prefill 0",
         "baton serve: --prefill 0 leaves no worker to run prefill; add --local-prefill on or a prefill worker\n");
+    assert_refused(BT_PROG_SERVE, "--prefill-tp 6 --prefill-ep 4",
+                   "baton serve: --prefill-ep 4: it is 1, 2, 4, 8 or 16, and "
+                   "divides --prefill-tp, here 6\n");
+    assert_refused(BT_PROG_SERVE, "--prefill-tp 2 --decode-ep 2",
+                   "baton serve: --decode-ep 2: it is 1, 2, 4, 8 or 16, and "
+                   "divides --decode-tp, here 1\n");
+    assert_refused(BT_PROG_DECODE, "--tp 3 --ep 3",
+                   "baton-decode-worker: --ep 3: it is 1, 2, 4, 8 or 16, and "
+                   "divides --tp, here 3\n");
 }
 
 static void command_line_wins_over_environment_over_file(void **state)

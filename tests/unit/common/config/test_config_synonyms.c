@@ -12,7 +12,7 @@ static void options_of_other_servers_are_synonyms(void **state)
     assert_int_equal(load(BT_PROG_SERVE,
                           "-m /dev/null --host 127.0.0.2 --port 9000 "
                           "--max-model-len 4096 --max-num-seqs=7 "
-                          "--served-model-name shop -tp 2",
+                          "--served-model-name shop -tp 2 --ep-size 2",
                           &c, &store),
                      BT_OK);
     assert_string_equal(complaint, "");
@@ -23,6 +23,8 @@ static void options_of_other_servers_are_synonyms(void **state)
     assert_int_equal(c->max_batch_size, 7);
     assert_int_equal(c->prefill_tp, 2);
     assert_int_equal(c->decode_tp, 2);
+    assert_int_equal(c->prefill_ep, 2);
+    assert_int_equal(c->decode_ep, 2);
     bt_config_destroy(store);
 
     assert_int_equal(load(BT_PROG_SERVE,
@@ -43,10 +45,11 @@ static void options_of_other_servers_are_synonyms(void **state)
 
     /* Each program has its own names for what it has. */
     assert_int_equal(load(BT_PROG_DECODE,
-                          "--tensor-parallel-size 2 -t 3 --ctx-size 512", &c,
-                          &store),
+                          "--tensor-parallel-size 2 -ep 2 -t 3 --ctx-size 512",
+                          &c, &store),
                      BT_OK);
     assert_int_equal(c->tp, 2);
+    assert_int_equal(c->ep, 2);
     assert_int_equal(c->threads, 3);
     assert_int_equal(c->max_seq_len, 512);
     bt_config_destroy(store);
