@@ -415,6 +415,27 @@ typedef struct bt_expert_rows {
     uint32_t *rows;      /**< (R k): row of each slot */
 } bt_expert_rows_t;
 
+static inline uint32_t bt_expert_leaves(const bt_expert_rows_t *rows)
+{
+    return (rows->n_leaves == 0) ? BT_EXPERT_LEAVES : rows->n_leaves;
+}
+
+/** Returns the number of the first own expert. */
+static inline uint32_t bt_own_experts_first(const bt_expert_rows_t *rows)
+{
+    return rows->first_leaf * rows->n_experts / BT_EXPERT_LEAVES;
+}
+
+/** Returns how many own experts there are; 0 only with fewer experts than
+ *  ranks. */
+static inline uint32_t bt_own_experts(const bt_expert_rows_t *rows)
+{
+    const uint32_t end = rows->first_leaf + bt_expert_leaves(rows);
+
+    return end * rows->n_experts / BT_EXPERT_LEAVES -
+           bt_own_experts_first(rows);
+}
+
 /**
  * Operations. Pointers are back-end memory unless marked "host". Arrays are
  * row-major: row r of x of shape (R, D) is at x + r * D. Elements are F32

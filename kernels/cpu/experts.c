@@ -61,34 +61,17 @@ static void route_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     }
 }
 
-static uint32_t n_leaves_of(const bt_expert_rows_t *rows)
-{
-    return (rows->n_leaves == 0) ? BT_EXPERT_LEAVES : rows->n_leaves;
-}
-
-static uint32_t first_own(const bt_expert_rows_t *rows)
-{
-    return rows->first_leaf * rows->n_experts / BT_EXPERT_LEAVES;
-}
-
-static uint32_t n_own(const bt_expert_rows_t *rows)
-{
-    const uint32_t end = rows->first_leaf + n_leaves_of(rows);
-
-    return end * rows->n_experts / BT_EXPERT_LEAVES - first_own(rows);
-}
-
 static uint32_t n_slots_of(const bt_expert_rows_t *rows)
 {
-    return rows->first[n_own(rows)];
+    return rows->first[bt_own_experts(rows)];
 }
 
 /* Counting sort by own expert; rows stay in order. */
 static void number_slots(const bt_expert_rows_t *rows, uint32_t n_rows)
 {
     const uint32_t k = rows->n_used;
-    const uint32_t begin = first_own(rows);
-    const uint32_t n = n_own(rows);
+    const uint32_t begin = bt_own_experts_first(rows);
+    const uint32_t n = bt_own_experts(rows);
     uint32_t *const first = rows->first;
     uint32_t next[BT_MAX_EXPERTS];
 
@@ -360,7 +343,7 @@ void bt_cpu_matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
     product_t p = {.cpu = cpu,
                    .weights = weights,
                    .n_weights = n_weights,
-                   .n_out = w->n_out / n_own(rows),
+                   .n_out = w->n_out / bt_own_experts(rows),
                    .rows = rows->rows,
                    .x = x,
                    .by_row = by_row,
@@ -368,7 +351,7 @@ void bt_cpu_matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
                    .out = out};
 
     BT_ASSERT_ALWAYS((p.n_out % BT_PANEL == 0) &&
-                     (p.n_out * n_own(rows) == w->n_out));
+                     (p.n_out * bt_own_experts(rows) == w->n_out));
     for (uint32_t i = 1; i < n_weights; i++) {
         BT_ASSERT_ALWAYS((weights[i]->type == w->type) &&
                          (weights[i]->n_out == w->n_out) &&
@@ -460,7 +443,7 @@ static void combine_rows(void *ctx, uint32_t thread, uint32_t begin,
 {
     const combine_job_t *job = ctx;
     const bt_expert_rows_t *const rows = job->rows;
-    bt_expert_sum_t sum = {.n_leaves = n_leaves_of(rows)};
+    bt_expert_sum_t sum = {.n_leaves = bt_expert_leaves(rows)};
 
     (void)thread;
     for (size_t r = begin; r < end; r++) {

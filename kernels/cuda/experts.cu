@@ -177,11 +177,17 @@ __device__ uint32_t sum_of_all(const bt_shared<uint32_t> &parts, uint32_t value)
     return value;
 }
 
-/* Numbers the slots of one expert, whose rows stay in order: a counting sort
- * in which each expert counts the entries of lower numbers itself. One block
- * per expert. */
+/* Experts first .. first + n - 1, whose slots are numbered. */
+struct Own {
+    uint32_t first, n;
+};
+
+/* Numbers the slots of one own expert, whose rows stay in order: a counting
+ * sort in which each expert counts the entries of lower own numbers itself.
+ * Block e has own expert e; the first one marks the entries of others. */
 __global__ void number_kernel(const uint32_t *ids, uint32_t n, uint32_t n_used,
-                              uint32_t *slots, uint32_t *first, uint32_t *rows)
+                              Own own, uint32_t *slots, uint32_t *first,
+                              uint32_t *rows)
 {
     BT_SHARED(uint32_t, parts, kWarps);
     const uint32_t expert = blockIdx.x;
@@ -190,18 +196,24 @@ __global__ void number_kernel(const uint32_t *ids, uint32_t n, uint32_t n_used,
     uint32_t before = 0;
 
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
-        before += (bt_load(ids + i) < expert) ? 1 : 0;
+        const uint32_t id = bt_load(ids + i) - own.first; /* else huge */
+
+        before += (id < expert) ? 1 : 0;
+        if ((expert == 0) && (id >= own.n)) {
+            bt_store(slots + i, BT_NO_SLOT);
+        }
     }
     before = sum_of_all(parts, before);
     if (threadIdx.x == 0) {
         bt_store(first + expert, before);
     }
-    if ((threadIdx.x == 0) && (expert == gridDim.x - 1)) {
-        bt_store(first + expert + 1, n);
+    if (own.n == 0) {
+        return;
     }
     for (uint32_t begin = 0; begin < n; begin += kThreads) {
         const uint32_t i = begin + threadIdx.x;
-        const bool is_mine = (i < n) && (bt_load(ids + i) == expert);
+        const bool is_mine =
+            (i < n) && (bt_load(ids + i) - own.first == expert);
         const uint32_t lanes = __ballot_sync(kAllLanes, is_mine);
         uint32_t slot = before + __popc(lanes & ((1u << lane) - 1));
 
@@ -219,6 +231,9 @@ __global__ void number_kernel(const uint32_t *ids, uint32_t n, uint32_t n_used,
         }
         BT_SYNC();
     }
+    if ((threadIdx.x == 0) && (expert == own.n - 1)) {
+        bt_store(first + own.n, before);
+    }
 }
 
 void route(bt_backend_t *be, const bt_routing_t *routing, const float *z,
@@ -231,14 +246,15 @@ void route(bt_backend_t *be, const bt_routing_t *routing, const float *z,
                            routing->least,
                            routing->scale,
                            routing->bias};
+    const Own own = {bt_own_experts_first(rows), bt_own_experts(rows)};
 
     if (n_rows > 0) {
         BT_LAUNCH(route_kernel, n_rows, kThreads, be, router, z, rows->ids,
                   rows->weights);
     }
-    BT_LAUNCH(number_kernel, rows->n_experts, kThreads, be, rows->ids,
-              n_rows * rows->n_used, rows->n_used, rows->slots, rows->first,
-              rows->rows);
+    BT_LAUNCH(number_kernel, (own.n == 0) ? 1 : own.n, kThreads, be, rows->ids,
+              n_rows * rows->n_used, rows->n_used, own, rows->slots,
+              rows->first, rows->rows);
 }
 
 /* ---- between the products ---- */
@@ -246,11 +262,15 @@ void route(bt_backend_t *be, const bt_routing_t *routing, const float *z,
 /* One block per entry of the rows' experts. */
 __global__ void add_expert_bias_kernel(const uint32_t *ids,
                                        const uint32_t *slots, const float *bias,
-                                       uint32_t dim, float *x)
+                                       uint32_t first_own, uint32_t dim,
+                                       float *x)
 {
-    const size_t expert = bt_load(ids + blockIdx.x);
+    const size_t expert = bt_load(ids + blockIdx.x) - first_own;
     const size_t slot = bt_load(slots + blockIdx.x);
 
+    if (slot == BT_NO_SLOT) {
+        return;
+    }
     for (uint32_t i = threadIdx.x; i < dim; i += kThreads) {
         float *const at = x + slot * dim + i;
 
@@ -264,7 +284,8 @@ void add_expert_bias(bt_backend_t *be, const bt_expert_rows_t *rows,
     if ((n_rows > 0) && (dim > 0)) {
         BT_LAUNCH(add_expert_bias_kernel,
                   static_cast<size_t>(n_rows) * rows->n_used, kThreads, be,
-                  rows->ids, rows->slots, bias, dim, x);
+                  rows->ids, rows->slots, bias, bt_own_experts_first(rows), dim,
+                  x);
     }
 }
 
@@ -296,6 +317,7 @@ struct Used {
     const float *weights;
     uint32_t n_experts;
     uint32_t n_used;
+    uint32_t first_leaf;
 };
 
 /* Adds the leaves from @a p to p + N - 1, pairs of neighbours first. The
@@ -326,7 +348,8 @@ sum_leaves(const bt_shared<float> &weights, const bt_shared<uint32_t> &slots,
     }
 }
 
-/* One block per row and kThreads values of it. */
+/* One block per row and kThreads values of it; the sum of N leaves. */
+template <uint32_t N>
 __global__ void combine_kernel(Used used, const float *x, uint32_t dim,
                                float *out)
 {
@@ -348,23 +371,44 @@ __global__ void combine_kernel(Used used, const float *x, uint32_t dim,
         leaves.set(t, (BT_EXPERT_LEAVES * (id + 1) - 1) / used.n_experts);
     }
     BT_SYNC();
+    while ((j < used.n_used) && (leaves.get(j) < used.first_leaf)) {
+        j++; /* experts of other ranks, as those behind the last leaf */
+    }
     if (i < dim) {
         bt_store(out + row * dim + i,
-                 sum_leaves<BT_EXPERT_LEAVES>(weights, slots, leaves,
-                                              used.n_used, 0, x + i, dim, &j));
+                 sum_leaves<N>(weights, slots, leaves, used.n_used,
+                               used.first_leaf, x + i, dim, &j));
     }
 }
 
 void combine(bt_backend_t *be, const bt_expert_rows_t *rows, uint32_t n_rows,
              const float *x, uint32_t dim, float *out)
 {
-    const Used used = {rows->ids, rows->slots, rows->weights, rows->n_experts,
-                       rows->n_used};
-    const size_t n_parts = (dim + kThreads - 1) / kThreads;
+    const Used used = {rows->ids,       rows->slots,  rows->weights,
+                       rows->n_experts, rows->n_used, rows->first_leaf};
+    const size_t n_blocks =
+        n_rows * static_cast<size_t>((dim + kThreads - 1) / kThreads);
 
-    if ((n_rows > 0) && (dim > 0)) {
-        BT_LAUNCH(combine_kernel, n_rows * n_parts, kThreads, be, used, x, dim,
-                  out);
+    if (n_blocks == 0) {
+        return;
+    }
+    switch (bt_expert_leaves(rows)) {
+    case 1:
+        BT_LAUNCH(combine_kernel<1>, n_blocks, kThreads, be, used, x, dim, out);
+        break;
+    case 2:
+        BT_LAUNCH(combine_kernel<2>, n_blocks, kThreads, be, used, x, dim, out);
+        break;
+    case 4:
+        BT_LAUNCH(combine_kernel<4>, n_blocks, kThreads, be, used, x, dim, out);
+        break;
+    case 8:
+        BT_LAUNCH(combine_kernel<8>, n_blocks, kThreads, be, used, x, dim, out);
+        break;
+    default:
+        BT_LAUNCH(combine_kernel<BT_EXPERT_LEAVES>, n_blocks, kThreads, be,
+                  used, x, dim, out);
+        break;
     }
 }
 

@@ -5,7 +5,7 @@
  * many blocks as the slots can need, and a table of tiles (tiles.h), written
  * just before, says which slots and which matrix each of them has, or that it
  * has none. So a step is the same calls whatever is routed where, and an expert
- * without rows is not read.
+ * without rows is not read. Experts are the own ones of a rank (kernels.h).
  *
  *     slots of expert  0 0 0 │ 2 2 2 2 2 │ 5      tiles of 4 rows
  *     tiles            ──0── │ ───1─── 2 │ 3      (0, 3, 0) (3, 7, 2) (7, 8, 2)
@@ -134,6 +134,7 @@ struct Product {
     const bt_weight_t *const *weights;
     uint32_t n_weights;
     const bt_expert_rows_t *rows;
+    uint32_t n_own;
     BtSlotTiles slots;
     uint4 *tiles; /* in scratch */
     float *out;
@@ -165,11 +166,10 @@ void multiply(const Product &p, uint32_t begin, uint32_t end,
     BtSlotTiles slots = p.slots;
 
     slots.rows.first = begin;
-    slots.rows.all_tiles =
-        tiles_of(end - begin, p.rows->n_experts, slots.tile_rows);
+    slots.rows.all_tiles = tiles_of(end - begin, p.n_own, slots.tile_rows);
     slots.rows.row_floats = wide;
-    BT_LAUNCH(tiles_kernel, 1, kThreads, p.be, p.rows->first, p.rows->n_experts,
-              begin, end, slots.tile_rows, slots.rows.all_tiles, p.tiles);
+    BT_LAUNCH(tiles_kernel, 1, kThreads, p.be, p.rows->first, p.n_own, begin,
+              end, slots.tile_rows, slots.rows.all_tiles, p.tiles);
     for (uint32_t i = 0; i < p.n_weights; i++) {
         one(p.weights[i], slots,
             p.out + static_cast<size_t>(i) * p.slots.n_out);
@@ -227,7 +227,8 @@ void matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
     p.weights = weights;
     p.n_weights = n_weights;
     p.rows = rows;
-    p.slots.n_out = w->n_out / rows->n_experts;
+    p.n_own = bt_own_experts(rows);
+    p.slots.n_out = w->n_out / p.n_own;
     p.slots.tile_rows = tile_rows_of(be, w, rows->n_experts, n_slots, n_rows);
     p.out = out;
     p.slots.rows.rows = by_row ? rows->rows : nullptr;

@@ -43,6 +43,49 @@ static void free_tables(tables_t *tables)
     }
 }
 
+/* Returns a random share of the leaves, which has an expert. */
+static bt_expert_rows_t random_share(const bt_expert_rows_t *all)
+{
+    bt_expert_rows_t own = *all;
+
+    do {
+        own.n_leaves = 1u << kc_below(4);
+        own.first_leaf =
+            own.n_leaves * kc_below(BT_EXPERT_LEAVES / own.n_leaves);
+    } while (bt_own_experts(&own) == 0);
+    return own;
+}
+
+/* Makes the tables of one that has these leaves alone, of those of all: slots
+ * of own experts are adjacent, in the same order. The rest is poisoned.
+ * @return the first of these slots among all */
+static uint32_t make_own(const bt_expert_rows_t *all, uint32_t n_rows,
+                         uint32_t first_leaf, uint32_t n_leaves, tables_t *own)
+{
+    const size_t n = (size_t)n_rows * all->n_used;
+    bt_expert_rows_t *const t = &own->t;
+    uint32_t begin, end;
+
+    *own = make_tables(all->n_experts, all->n_used, n_rows);
+    t->first_leaf = first_leaf;
+    t->n_leaves = n_leaves;
+    begin = bt_own_experts_first(t);
+    end = begin + bt_own_experts(t);
+    memcpy(t->ids, all->ids, n * sizeof(*t->ids));
+    memcpy(t->weights, all->weights, n * sizeof(*t->weights));
+    for (size_t i = 0; i < n; i++) {
+        const bool is_own = (all->ids[i] >= begin) && (all->ids[i] < end);
+
+        t->slots[i] = is_own ? all->slots[i] - all->first[begin] : BT_NO_SLOT;
+    }
+    for (uint32_t e = begin; e <= end; e++) {
+        t->first[e - begin] = all->first[e] - all->first[begin];
+    }
+    memcpy(t->rows, all->rows + all->first[begin],
+           t->first[end - begin] * sizeof(*t->rows));
+    return all->first[begin];
+}
+
 /* ---- route ---- */
 
 static bool is_chosen(const bt_expert_rows_t *t, size_t row, uint32_t expert)
@@ -159,6 +202,28 @@ static void expect_tables(const tables_t *want, const tables_t *got,
     }
 }
 
+/* Slots of some of the leaves alone. @param [in] all  of all experts */
+static void check_route_of_leaves(const kc_backend_t *b,
+                                  const bt_routing_t *routing, const float *z,
+                                  uint32_t n_rows, const bt_expert_rows_t *all)
+{
+    tables_t got = make_tables(all->n_experts, all->n_used, n_rows);
+    tables_t want;
+
+    for (uint32_t n = 1; n < BT_EXPERT_LEAVES; n *= 2) {
+        for (size_t i = 0; i < BT_ARRAY_LEN(got.parts); i++) {
+            kc_poison(got.parts[i]);
+        }
+        got.t.n_leaves = n;
+        got.t.first_leaf = n * kc_below(BT_EXPERT_LEAVES / n);
+        (void)make_own(all, n_rows, got.t.first_leaf, n, &want);
+        b->be->ops->route(b->be, routing, z, n_rows, &got.t);
+        expect_tables(&want, &got, b->name);
+        free_tables(&want);
+    }
+    free_tables(&got);
+}
+
 static void fill_scores(float *z, size_t n, uint32_t n_experts, bool extreme)
 {
     kc_fill(z, n, extreme);
@@ -196,6 +261,9 @@ static void check_route(bt_routing_t routing, uint32_t n_rows, bool extreme)
         b->be->ops->route(b->be, &routing, z, n_rows,
                           (i == 0) ? &want.t : &got.t);
         expect_tables(&want, (i == 0) ? &want : &got, b->name);
+        if (b->be->caps->takes_leaves) {
+            check_route_of_leaves(b, &routing, z, n_rows, &want.t);
+        }
     }
     check_slots(&want.t, n_rows);
     for (size_t r = 0; r < n_rows; r++) {
@@ -333,6 +401,52 @@ static void multiply_by(product_case_t *c, const kc_backend_t *b)
     }
 }
 
+/* The own experts of some of the leaves, whose slots have the bits that they
+ * have among all. */
+static void multiply_own(product_case_t *c, const kc_backend_t *b)
+{
+    const bt_expert_rows_t share = random_share(&c->tables.t);
+    const size_t begin = bt_own_experts_first(&share);
+    const uint32_t n_own = bt_own_experts(&share);
+    const size_t wide = (size_t)c->n_weights * c->n_out;
+    const bt_weight_t *weights[2] = {NULL, NULL};
+    bt_weight_t *packed[2] = {NULL, NULL};
+    float *x = kc_alloc(kc_size(c->x));
+    bool all = true;
+    tables_t own;
+    const size_t first = make_own(&c->tables.t, c->n_rows, share.first_leaf,
+                                  share.n_leaves, &own);
+    const size_t n = own.t.first[n_own];
+
+    for (uint32_t i = 0; i < c->n_weights; i++) {
+        packed[i] = kc_pack(b, c->type, n_own * c->n_out, c->n_in,
+                            c->data[i] + begin * c->bytes, c->what);
+        weights[i] = packed[i];
+        all = all && (packed[i] != NULL);
+    }
+    memcpy(x, c->x + (c->by_row ? 0 : first * c->n_in),
+           (c->by_row ? c->n_rows : n) * c->n_in * sizeof(*x));
+    kc_poison(c->got);
+    if (all) {
+        b->be->ops->matmul_experts(b->be, weights, c->n_weights, &own.t,
+                                   c->n_rows, x, c->by_row, c->got);
+        kc_expect_equal(c->want + first * wide, c->got, n * wide, c->what,
+                        b->name);
+        kc_poison(x);
+        kc_expect((n == n_slots(c)) ||
+                      (memcmp(c->got + n * wide, x, sizeof(*x)) == 0),
+                  "%s wrote a slot of nobody on %s", c->what, b->name);
+        kc_check_canaries(c->got, c->what);
+    }
+    for (uint32_t i = 0; i < c->n_weights; i++) {
+        if (packed[i] != NULL) {
+            b->be->ops->weight_free(b->be, packed[i]);
+        }
+    }
+    kc_free(x);
+    free_tables(&own);
+}
+
 static void check_product(const kc_type_t *type, uint32_t n_rows, bool extreme)
 {
     static const uint32_t experts[] = {1, 2, 5, 8, 16, 60, 128};
@@ -359,6 +473,9 @@ static void check_product(const kc_type_t *type, uint32_t n_rows, bool extreme)
             multiply_alone(&c, b);
         }
         multiply_by(&c, b);
+        if (b->be->caps->takes_leaves) {
+            multiply_own(&c, b);
+        }
     }
     for (uint32_t i = 0; i < c.n_weights; i++) {
         kc_free((float *)(void *)c.data[i]);
@@ -475,6 +592,31 @@ static void check_combine(uint32_t n_experts, uint32_t n_used, uint32_t n_rows,
     free_tables(&tables);
 }
 
+/* The bias of the own experts of some of the leaves. */
+static void check_own_bias(const kc_backend_t *b, const bt_expert_rows_t *all,
+                           uint32_t n_rows, const float *bias, uint32_t dim,
+                           const float *x, const float *want)
+{
+    const bt_expert_rows_t share = random_share(all);
+    const size_t n_own = bt_own_experts(&share);
+    float *own_bias = kc_alloc(n_own * dim);
+    float *got = kc_alloc((size_t)n_rows * all->n_used * dim);
+    tables_t own;
+    const size_t first =
+        make_own(all, n_rows, share.first_leaf, share.n_leaves, &own);
+    const size_t n = (size_t)own.t.first[n_own] * dim;
+
+    memcpy(own_bias, bias + (size_t)bt_own_experts_first(&share) * dim,
+           n_own * dim * sizeof(*bias));
+    memcpy(got, x + first * dim, n * sizeof(*x));
+    b->be->ops->add_expert_bias(b->be, &own.t, n_rows, own_bias, dim, got);
+    kc_expect_equal(want + first * dim, got, n, "bias of own experts", b->name);
+    kc_check_canaries(got, "bias of own experts");
+    kc_free(own_bias);
+    kc_free(got);
+    free_tables(&own);
+}
+
 /* Each slot's bias is its expert's; each row's gate is its own. */
 static void check_between(uint32_t n_experts, uint32_t n_used, uint32_t n_rows,
                           uint32_t dim)
@@ -513,6 +655,9 @@ static void check_between(uint32_t n_experts, uint32_t n_used, uint32_t n_rows,
         memcpy(got, x, n * sizeof(*x));
         b->be->ops->add_expert_bias(b->be, &tables.t, n_rows, bias, dim, got);
         kc_expect_equal(want, got, n, "add_expert_bias", b->name);
+        if (b->be->caps->takes_leaves) {
+            check_own_bias(b, &tables.t, n_rows, bias, dim, x, want);
+        }
         memcpy(got, x, n * sizeof(*x));
         b->be->ops->gate_rows(b->be, got, z, n_rows, dim);
         if (i == 0) {

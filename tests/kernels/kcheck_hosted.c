@@ -590,7 +590,7 @@ static void matmul_experts(bt_backend_t *be, const bt_weight_t *const *weights,
     const size_t n_slots = (size_t)n_rows * rows->n_used;
     const size_t x_bytes = floats(by_row ? n_rows : n_slots, shape->n_in);
     const size_t out_bytes =
-        floats(n_slots * n_weights, shape->n_out / rows->n_experts);
+        floats(n_slots * n_weights, shape->n_out / bt_own_experts(rows));
     const bt_expert_rows_t own = tables_there(h, rows, n_rows);
     float *x_there = there(h, x, x_bytes);
     float *out_there = there(h, out, out_bytes);
@@ -608,7 +608,7 @@ static void add_expert_bias(bt_backend_t *be, const bt_expert_rows_t *rows,
 {
     const hosted_t *h = self(be);
     const size_t bytes = floats((size_t)n_rows * rows->n_used, dim);
-    const size_t bias_bytes = floats(rows->n_experts, dim);
+    const size_t bias_bytes = floats(bt_own_experts(rows), dim);
     const bt_expert_rows_t own = tables_there(h, rows, n_rows);
     float *x_there = there(h, x, bytes);
     float *bias_there = there(h, bias, bias_bytes);
