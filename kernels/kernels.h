@@ -310,11 +310,10 @@ typedef struct bt_kernels_caps {
                                     this */
     uint32_t max_block_tokens; /**< upper bound of tokens_per_block; 0: none */
     bool runs_ahead;           /**< operations are asynchronous: see sync() */
-    bool takes_codes;  /**< BT_KTYPE_E4M3 and BT_KTYPE_E4M3_BF16 pay off, as
-                            codes are read from memory directly. Otherwise they
-                            cost time, and models use the type that the codes
-                            stand for. */
-    bool takes_leaves; /**< bt_expert_rows_t.n_leaves may be less than all */
+    bool takes_codes; /**< BT_KTYPE_E4M3 and BT_KTYPE_E4M3_BF16 pay off, as
+                           codes are read from memory directly. Otherwise they
+                           cost time, and models use the type that the codes
+                           stand for. */
 } bt_kernels_caps_t;
 
 /** Checks that the back end supports this KV cache. @a kv may have no base yet.

@@ -262,10 +262,9 @@ static const bt_kernels_ops_t cpu_ops = {
     {                                                                     \
         .name = "cpu/" tier_name, .profile = BT_PROFILE_EXACT,            \
         .weight_types = BT_PACK_TYPES, .kv_types = KV_TYPES,              \
-        .takes_leaves = true, .max_head_dim = BT_MAX_HEAD_DIM,            \
-        .pack_version = BT_PACK_VERSION, .attention = ATTENTION_PARTS,    \
-        .kv_layout = BT_KV_LAYOUT_PAIRS, .kv_align_bytes = sizeof(float), \
-        .kv_block_tokens = 2                                              \
+        .max_head_dim = BT_MAX_HEAD_DIM, .pack_version = BT_PACK_VERSION, \
+        .attention = ATTENTION_PARTS, .kv_layout = BT_KV_LAYOUT_PAIRS,    \
+        .kv_align_bytes = sizeof(float), .kv_block_tokens = 2             \
     }
 
 static const bt_kernels_caps_t cpu_caps[] = {

@@ -487,7 +487,6 @@ extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
     be->caps.kv_block_tokens = 2;
     be->caps.runs_ahead = true;
     be->caps.takes_codes = true;
-    be->caps.takes_leaves = true;
     be->base.ops = &ops;
     be->base.caps = &be->caps;
     *be_p = &be->base;

@@ -415,13 +415,8 @@ def test_ranks_on_simulated_devices_share_the_width_of_experts():
                 expert_ffn=64, shared_ffn=64)
 
 
-def test_expert_parallelism_on_a_device_is_refused_by_name():
-    with tempfile.TemporaryDirectory() as d:
-        model = tiny_model(d, architecture="llama", **MODELS["llama"])
-        with cluster(model, "cpu", "cpu") as c:
-            worker = c.start_worker("decode", 9, ["--backend", DEVICE, "--tp", "2", "--ep", "2"])
-            wait_until("the worker ended", lambda: not worker.alive())
-            assert "expert parallelism (--ep, --prefill-ep, --decode-ep): the cuda" in worker.log(), worker.log()
+def test_ranks_on_simulated_devices_have_experts_of_their_own():
+    check_ranks(((2, 2),), ["--ep", "2"], layers=2, architecture="qwen2moe", experts=8, experts_used=3, expert_ffn=64, shared_ffn=64)
 
 
 def test_each_step_of_simulated_device_ranks_is_one_launch():

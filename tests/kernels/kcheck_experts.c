@@ -261,9 +261,7 @@ static void check_route(bt_routing_t routing, uint32_t n_rows, bool extreme)
         b->be->ops->route(b->be, &routing, z, n_rows,
                           (i == 0) ? &want.t : &got.t);
         expect_tables(&want, (i == 0) ? &want : &got, b->name);
-        if (b->be->caps->takes_leaves) {
-            check_route_of_leaves(b, &routing, z, n_rows, &want.t);
-        }
+        check_route_of_leaves(b, &routing, z, n_rows, &want.t);
     }
     check_slots(&want.t, n_rows);
     for (size_t r = 0; r < n_rows; r++) {
@@ -473,9 +471,7 @@ static void check_product(const kc_type_t *type, uint32_t n_rows, bool extreme)
             multiply_alone(&c, b);
         }
         multiply_by(&c, b);
-        if (b->be->caps->takes_leaves) {
-            multiply_own(&c, b);
-        }
+        multiply_own(&c, b);
     }
     for (uint32_t i = 0; i < c.n_weights; i++) {
         kc_free((float *)(void *)c.data[i]);
@@ -576,8 +572,7 @@ static void check_combine(uint32_t n_experts, uint32_t n_used, uint32_t n_rows,
         b->be->ops->combine(b->be, &tables.t, n_rows, x, dim, got);
         kc_expect_equal(want, got, kc_size(want), "combine", b->name);
         kc_check_canaries(got, "combine");
-        for (uint32_t n = 2;
-             b->be->caps->takes_leaves && (n <= BT_EXPERT_LEAVES); n *= 2) {
+        for (uint32_t n = 2; n <= BT_EXPERT_LEAVES; n *= 2) {
             kc_poison(got);
             combine_by_leaves(b, &tables.t, &routing, z, n, n_rows, x, dim,
                               got);
@@ -655,9 +650,7 @@ static void check_between(uint32_t n_experts, uint32_t n_used, uint32_t n_rows,
         memcpy(got, x, n * sizeof(*x));
         b->be->ops->add_expert_bias(b->be, &tables.t, n_rows, bias, dim, got);
         kc_expect_equal(want, got, n, "add_expert_bias", b->name);
-        if (b->be->caps->takes_leaves) {
-            check_own_bias(b, &tables.t, n_rows, bias, dim, x, want);
-        }
+        check_own_bias(b, &tables.t, n_rows, bias, dim, x, want);
         memcpy(got, x, n * sizeof(*x));
         b->be->ops->gate_rows(b->be, got, z, n_rows, dim);
         if (i == 0) {

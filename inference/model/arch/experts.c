@@ -274,13 +274,6 @@ void bt_experts_load(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
     char name[NAME_BYTES];
     bt_experts_t *e;
 
-    if ((ld->shard.experts.ep > 1) && !ld->be->caps->takes_leaves) {
-        bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
-                       "expert parallelism (--ep, --prefill-ep, --decode-ep): "
-                       "the %s back end computes all experts of a layer",
-                       ld->be->caps->name);
-        return;
-    }
     refuse_apart(ld, i);
     e = bt_calloc(1, sizeof(*e));
     layer->experts = e;
