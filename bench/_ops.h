@@ -10,7 +10,7 @@
 #define BT_OPS_TOKENS_PER_BLOCK 16u
 #define BT_OPS_MAX_COUNT        (1u << 20)
 #define BT_OPS_MAX_COPIES       1024u
-#define BT_OPS_DRAWS            16u /**< of experts, one for each call in turn */
+#define BT_OPS_DRAWS            16u /**< draws of experts, one for each call in turn */
 
 typedef struct bt_ops_run bt_ops_run_t;
 typedef void (*bt_ops_call_t)(bt_ops_run_t *r);
@@ -29,7 +29,7 @@ struct bt_ops_run {
     uint32_t n_out;
     uint32_t n_in;
 
-    bt_expert_rows_t draws[BT_OPS_DRAWS]; /**< of `experts` */
+    bt_expert_rows_t draws[BT_OPS_DRAWS]; /**< draws that `experts` made */
 
     bt_kv_view_t kv;
     uint32_t n_heads;
