@@ -90,6 +90,7 @@ static void finish(bt_served_t *served, const bt_api_error_t *error)
     bt_adapter_load_t *const load = served->adapter_load;
 
     served->adapter_load = NULL;
+    bt_router_metrics_adapter_load(served->metrics, error->http_status == 0);
     if (error->http_status != 0) {
         BT_LOG_WARN("adapter %s (%s): %s", load->adapter.name, load->path,
                     error->message);

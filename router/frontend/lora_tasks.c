@@ -38,6 +38,7 @@ typedef struct task {
     uint64_t since_us;
     uint64_t n_looks; /* bt_lora_tasks.n_looks when it was looked at last */
     bt_list_t waiters;
+    bt_adapter_metrics_t *metrics; /* once it is READY; or NULL */
     /* Reading. */
     bt_pool_job_t job;
     bt_hf_modules_t model;
@@ -171,6 +172,20 @@ static void name_of(const task_t *task, char *out, size_t bytes)
              (task->tenant[0] != '\0') ? " of " : "", task->tenant);
 }
 
+uint32_t bt_lora_tasks_count(const bt_served_t *served)
+{
+    uint32_t n = 0;
+
+    if (served->lora_tasks == NULL) {
+        return 0;
+    }
+    BT_LIST_FOR_EACH_ENTRY(const task_t, task, &served->lora_tasks->list,
+                           link) {
+        n += (task->state == TASK_READY) ? 1 : 0;
+    }
+    return n;
+}
+
 bool bt_lora_tasks_have(const bt_served_t *served, bt_hash128_t digest)
 {
     if (served->lora_tasks == NULL) {
@@ -277,6 +292,7 @@ static void tell(task_t *task, const bt_api_error_t *error)
             BT_CONTAINER_OF(task->waiters.next, bt_lora_waiter_t, link);
 
         bt_list_remove(&waiter->link);
+        waiter->metrics = task->metrics;
         waiter->done(waiter, task->digest, error);
     }
 }
@@ -286,6 +302,7 @@ static void fail(task_t *task, const bt_api_error_t *error)
     char name[BT_WIRE_MAX_MODEL];
 
     name_of(task, name, sizeof(name));
+    bt_router_metrics_adapter_load(task->served->metrics, false);
     BT_LOG_WARN("%s: %s", name, error->message);
     tell(task, error);
     forget(task);
@@ -580,11 +597,24 @@ bt_status_t bt_lora_task_find(bt_served_t *served, const bt_tenant_t *tenant,
         bt_list_push_back(&task->waiters, &waiter->link);
         return BT_ERR_BUSY;
     }
+    waiter->metrics = task->metrics;
     *digest_p = task->digest;
     return BT_OK;
 }
 
 /* ---- what is due ---- */
+
+static void become_ready(task_t *task)
+{
+    bt_model_metrics_t *const metrics = task->served->metrics;
+    char name[BT_WIRE_MAX_MODEL];
+
+    name_of(task, name, sizeof(name));
+    task->state = TASK_READY;
+    task->metrics = bt_router_metrics_adapter(metrics, name);
+    bt_router_metrics_adapter_load(metrics, true);
+    tell(task, NULL);
+}
 
 static void look(task_t *task, uint64_t now_us)
 {
@@ -596,8 +626,7 @@ static void look(task_t *task, uint64_t now_us)
 
     if (status == BT_OK) {
         bt_core_adapter_offer(served->core, task->digest);
-        task->state = TASK_READY;
-        tell(task, NULL);
+        become_ready(task);
         return;
     }
     if ((status == BT_ERR_BUSY) &&

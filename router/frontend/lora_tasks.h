@@ -29,6 +29,8 @@ typedef struct bt_lora_waiter bt_lora_waiter_t;
 /** One who waits for an adapter; embedded in what waits. */
 struct bt_lora_waiter {
     bt_list_t link;
+    /** Series of the adapter, once it is there; NULL: not counted. */
+    bt_adapter_metrics_t *metrics;
     /** Called once; the waiter is in no list then.
      *  @param digest  of the adapter, which is there during the call
      *  @param error   NULL: it is there */
@@ -40,7 +42,7 @@ struct bt_lora_waiter {
  * Finds the adapter of a task, or begins to load it.
  *
  * @param [in,out] lora  its tensors may be taken
- * @param [in]  waiter   lives until done() was called, with BT_ERR_BUSY
+ * @param [in,out] waiter  lives until done() was called, with BT_ERR_BUSY
  * @param [out] digest_p with BT_OK: of the adapter, which is there until the
  *                       event loop's next turn, unless a request keeps it
  * @param [out] error_p  filled on failure
@@ -58,6 +60,8 @@ BT_MUST_CHECK bt_status_t bt_lora_task_find(
  * failure is logged.
  *  @retval any of bt_adapter_tensors_read(), bt_adapter_open_tensors() */
 BT_MUST_CHECK bt_status_t bt_lora_tasks_open(bt_served_t *served);
+/** Returns the number of adapters that requests find by an id. */
+uint32_t bt_lora_tasks_count(const bt_served_t *served);
 /** True when the adapter of a task has this content. */
 bool bt_lora_tasks_have(const bt_served_t *served, bt_hash128_t digest);
 /** Does what is due. */

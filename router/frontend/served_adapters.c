@@ -39,6 +39,7 @@ bt_status_t bt_served_adapter_add(bt_served_t *served,
     }
     list[n] = *adapter;
     list[n].path = copy;
+    list[n].metrics = bt_router_metrics_adapter(served->metrics, adapter->name);
     bt_free(served->adapters);
     served->adapters = list;
     served->n_adapters++;

@@ -22,7 +22,8 @@ typedef struct bt_served_adapter {
     int64_t created; /**< file time, seconds since 1970 */
     /** Tenant that alone sees it; "": all do. */
     char tenant[BT_TENANT_NAME_BYTES];
-    bool is_loaded; /**< at run time, not by --lora */
+    bool is_loaded;                /**< at run time, not by --lora */
+    bt_adapter_metrics_t *metrics; /**< by bt_served_adapter_add(); or NULL */
 } bt_served_adapter_t;
 
 /** Reads the adapters of --lora for the default model. A failure is logged.

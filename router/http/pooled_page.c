@@ -2,6 +2,7 @@
 #include "router/http/pooled_page.h"
 
 #include "common/base/clock.h"
+#include "router/frontend/lora_tasks.h"
 #include "router/http/door_priv.h"
 
 #define ANSWERS_US 500 /* us for readers per turn of the loop */
@@ -148,7 +149,11 @@ static bt_status_t view_models(const bt_registry_t *models,
 {
     BT_REGISTRY_FOR_EACH(served, models)
     {
-        bt_metrics_view_t view = {.model = served->metrics};
+        bt_metrics_view_t view = {
+            .model = served->metrics,
+            .n_adapters = served->n_adapters,
+            .n_adapter_tasks = bt_lora_tasks_count(served),
+        };
 
         if (*n_p == BT_DOOR_MAX_MODELS) {
             break;

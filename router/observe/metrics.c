@@ -24,11 +24,13 @@ static void model_init(bt_model_metrics_t *mm)
         mm->values.cells[i] = NAN;
     }
     bt_strbuf_init(&mm->labels, LABEL_BYTES);
+    bt_list_init(&mm->adapters);
     bt_metrics_hist_init(mm->values.hists);
 }
 
 static void model_fini(bt_model_metrics_t *mm)
 {
+    bt_metrics_adapters_free(mm);
     bt_strbuf_fini(&mm->labels);
     bt_free(mm->name);
 }

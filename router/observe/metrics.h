@@ -203,6 +203,30 @@ typedef struct bt_tenant_totals {
 } bt_tenant_totals_t;
 bt_tenant_totals_t bt_tenant_metrics_totals(const bt_tenant_metrics_t *tm);
 
+/* ---- events of a LoRA adapter ---- */
+
+/** Adapters of a model with their own series, the first ones offered; all later
+ *  ones share the series of "other", so the page's size is bounded. */
+#define BT_METRICS_MAX_ADAPTERS 64u
+
+typedef struct bt_adapter_metrics bt_adapter_metrics_t;
+
+/** Returns the series of the adapter of this name, of any bytes; created on
+ *  first use. They live as long as the model's, so they may be kept by a
+ *  request whose adapter is unloaded, and counters continue when an adapter
+ *  comes back.
+ *  @param [in] mm  NULL: no model
+ *  @return NULL: no model, or no memory: not counted */
+bt_adapter_metrics_t *bt_router_metrics_adapter(bt_model_metrics_t *mm,
+                                                const char *name);
+/** Adds to a counter or gauge of an adapter.
+ *  @param [in] am  NULL: not counted */
+void bt_adapter_metrics_add(bt_adapter_metrics_t *am, bt_adapter_cell_t cell,
+                            double value);
+/** Counts an adapter that was loaded at run time, or could not be.
+ *  @param [in] mm  NULL: not counted */
+void bt_router_metrics_adapter_load(bt_model_metrics_t *mm, bool ok);
+
 /* ---- reports of the launcher ---- */
 
 /** Number of workers of a role that should be running. */
@@ -258,6 +282,8 @@ typedef struct bt_metrics_view {
     bt_metrics_cut_t *cuts; /**< owned by the caller */
     uint32_t n_cuts;
     uint64_t n_links_proven, n_links_failed, n_links_unproven;
+    uint32_t n_adapters;      /**< LoRA adapters that have names */
+    uint32_t n_adapter_tasks; /**< those of lora_task_id */
 } bt_metrics_view_t;
 
 /** CPU time of the machine at the last reading, in ticks. */

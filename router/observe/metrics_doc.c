@@ -17,6 +17,7 @@ static const char *const scope_labels[BT_N_SCOPES] = {
     [BT_SCOPE_EXPECTED] = "`role`, `model`",
     [BT_SCOPE_RESTARTS] = "`worker`",
     [BT_SCOPE_TENANT] = "`tenant`",
+    [BT_SCOPE_ADAPTER] = "`model`, `adapter`",
     [BT_SCOPE_CUT] = "`prefill`, `decode`, `at`, `reason`, `model`",
 };
 

@@ -123,6 +123,8 @@ static void fill_model(bt_model_row_t *model, const bt_worker_row_t *workers,
     v[BT_MC_LINKS_PROVEN] = (double)model->view.n_links_proven;
     v[BT_MC_LINKS_FAILED] = (double)model->view.n_links_failed;
     v[BT_MC_LINKS_UNPROVEN] = (double)model->view.n_links_unproven;
+    v[BT_MC_ADAPTERS] = model->view.n_adapters;
+    v[BT_MC_ADAPTER_TASKS] = model->view.n_adapter_tasks;
 }
 
 /* Values that a worker of an older version does not send. */
@@ -409,6 +411,15 @@ static void put_tenants(page_t *page, const bt_series_def_t *series)
     }
 }
 
+static void put_adapters(page_t *page, const bt_series_def_t *series)
+{
+    for (uint32_t i = 0; i < page->s->n_adapters; i++) {
+        const bt_adapter_row_t *row = &page->s->adapters[i];
+
+        put(page, series, row->labels, row->cells[series->cell]);
+    }
+}
+
 /* True when an earlier incarnation of the names has the same text. */
 static bool is_said(const bt_metrics_cut_t *cuts, uint32_t k)
 {
@@ -549,6 +560,7 @@ void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,
         [BT_SCOPE_INFERENCE] = put_inference, [BT_SCOPE_WORKER] = put_workers,
         [BT_SCOPE_EXPECTED] = put_fleet,      [BT_SCOPE_RESTARTS] = put_fleet,
         [BT_SCOPE_TENANT] = put_tenants,      [BT_SCOPE_CUT] = put_cuts,
+        [BT_SCOPE_ADAPTER] = put_adapters,
     };
     page_t page = {.s = snapshot, .out = out};
 

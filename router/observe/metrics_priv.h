@@ -37,6 +37,14 @@ typedef struct bt_model_values {
     bt_histogram_t hists[BT_MH_N];
 } bt_model_values_t;
 
+/** Counted values of a LoRA adapter. */
+struct bt_adapter_metrics {
+    bt_list_t link;     /* in bt_model_metrics.adapters */
+    char *name;         /* owned */
+    bt_strbuf_t labels; /* model="NAME",adapter="NAME"; never changes */
+    double cells[BT_AC_N];
+};
+
 struct bt_model_metrics {
     bt_list_t link;     /* in bt_router_metrics.models */
     char *name;         /* owned; NULL: requests that named no model */
@@ -46,6 +54,8 @@ struct bt_model_metrics {
     bt_model_values_t values; /* gauges are in the snapshots */
     uint64_t last_ms;         /* Unix time of the last end; 0: none */
     bt_duration_t responses[BT_STATISTICS_RESPONSES];
+    bt_list_t adapters; /* in order of creation; "other" is the last one */
+    uint32_t n_adapters;
 };
 
 /** Counted values of a tenant. */
@@ -99,6 +109,11 @@ typedef struct bt_worker_row {
     bt_msg_stats_t stats;
 } bt_worker_row_t;
 
+typedef struct bt_adapter_row {
+    const char *labels; /* borrowed from the adapter's series, which stay */
+    double cells[BT_AC_N];
+} bt_adapter_row_t;
+
 struct bt_metrics_snapshot {
     bt_model_row_t *models; /* in order of creation */
     uint32_t n_models;
@@ -113,12 +128,17 @@ struct bt_metrics_snapshot {
     bt_fleet_cells_t *fleet; /* a reference, or NULL */
     bt_tenant_metrics_t *tenants;
     uint32_t n_tenants;
+    bt_adapter_row_t *adapters; /* contiguous per model */
+    uint32_t n_adapters;
     const char *build; /* borrowed from the metrics, which stay */
     bt_model_values_t nowhere;
     double cells[BT_PC_N];
     bt_histogram_t loop[BT_LH_N];
     bool v1;
 };
+
+/** Frees the series of a model's adapters. */
+void bt_metrics_adapters_free(bt_model_metrics_t *mm);
 
 /** Drops a reference; NULL is allowed. */
 void bt_metrics_fleet_drop(bt_fleet_cells_t *fleet);

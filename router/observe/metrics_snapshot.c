@@ -42,6 +42,31 @@ static void copy_models(bt_metrics_snapshot_t *snapshot,
     }
 }
 
+static uint32_t count_adapters(const bt_router_metrics_t *m)
+{
+    uint32_t n = 0;
+
+    BT_LIST_FOR_EACH_ENTRY(const bt_model_metrics_t, mm, &m->models, link) {
+        n += mm->n_adapters;
+    }
+    return n;
+}
+
+static void copy_adapters(bt_metrics_snapshot_t *snapshot,
+                          const bt_router_metrics_t *m)
+{
+    bt_adapter_row_t *row = snapshot->adapters;
+
+    BT_LIST_FOR_EACH_ENTRY(const bt_model_metrics_t, mm, &m->models, link) {
+        BT_LIST_FOR_EACH_ENTRY(const bt_adapter_metrics_t, am, &mm->adapters,
+                               link) {
+            row->labels = am->labels.data;
+            memcpy(row->cells, am->cells, sizeof(row->cells));
+            row++;
+        }
+    }
+}
+
 static void copy_names(bt_metrics_snapshot_t *snapshot,
                        const bt_router_metrics_t *m)
 {
@@ -114,14 +139,19 @@ bt_status_t bt_metrics_snapshot_create(const bt_router_metrics_t *m,
     snapshot->n_tenants = m->n_tenants;
     snapshot->tenants =
         bt_calloc((size_t)m->n_tenants + 1, sizeof(*snapshot->tenants));
+    snapshot->n_adapters = count_adapters(m);
+    snapshot->adapters = bt_calloc((size_t)snapshot->n_adapters + 1,
+                                   sizeof(*snapshot->adapters));
     if ((snapshot->models == NULL) || (snapshot->names == NULL) ||
         (snapshot->workers == NULL) || (snapshot->cuts == NULL) ||
-        (snapshot->http == NULL) || (snapshot->tenants == NULL)) {
+        (snapshot->http == NULL) || (snapshot->tenants == NULL) ||
+        (snapshot->adapters == NULL)) {
         bt_metrics_snapshot_destroy(snapshot);
         return BT_ERR_NO_MEMORY;
     }
     copy_models(snapshot, m);
     copy_names(snapshot, m);
+    copy_adapters(snapshot, m);
     copy_views(snapshot, views, n_views);
     if (m->n_http > 0) {
         memcpy(snapshot->http, m->http, m->n_http * sizeof(*m->http));
@@ -147,6 +177,7 @@ void bt_metrics_snapshot_destroy(bt_metrics_snapshot_t *snapshot)
         return;
     }
     bt_metrics_fleet_drop(snapshot->fleet);
+    bt_free(snapshot->adapters);
     bt_free(snapshot->tenants);
     bt_free(snapshot->http);
     bt_free(snapshot->cuts);

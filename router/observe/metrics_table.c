@@ -32,6 +32,7 @@
         GRAMMAR("structural_tag", result, cell, 6)
 #define TENANT(cell)            CELL(TENANT, "@", BT_TC_##cell)
 #define TENANT_BY(labels, cell) CELL(TENANT, "@," labels, BT_TC_##cell)
+#define ADAPTER(cell)           CELL(ADAPTER, "@", BT_AC_##cell)
 #define OTHER(scope)            CELL(scope, "@", 0)
 
 /* As in the TensorRT-LLM backend's documentation, in this label order. */
@@ -343,6 +344,32 @@ const bt_family_def_t bt_metrics_families[] = {
     {COUNTER, "baton_requests_unauthorized_total",
      "Requests without a valid API key",
      SERIES(PROCESS(UNAUTHORIZED))},
+
+    /* ---- LoRA adapters ---- */
+    {COUNTER, "baton_adapter_requests_total",
+     "Sequences started with a LoRA adapter, which the model's families count "
+     "too; the first 64 adapters of a model have series, the rest are "
+     "adapter=\"other\"",
+     SERIES(ADAPTER(REQUESTS))},
+    {COUNTER, "baton_adapter_prompt_tokens_total",
+     "Prompt tokens of a LoRA adapter, cached ones included",
+     SERIES(ADAPTER(PROMPT_TOKENS))},
+    {COUNTER, "baton_adapter_generation_tokens_total",
+     "Tokens generated with a LoRA adapter",
+     SERIES(ADAPTER(GENERATION_TOKENS))},
+    {GAUGE, "baton_adapter_requests_in_flight",
+     "Sequences with a LoRA adapter in progress, waiting ones included",
+     SERIES(ADAPTER(RUNNING))},
+    {GAUGE, "baton_adapters",
+     "LoRA adapters that are served: by their names (name), and those that "
+     "clients sent or --lora-prefetch-dir has (lora_task_id)",
+     SERIES(MODEL_BY("by=\"name\"", ADAPTERS),
+            MODEL_BY("by=\"lora_task_id\"", ADAPTER_TASKS))},
+    {COUNTER, "baton_adapter_loads_total",
+     "LoRA adapters that were loaded while the model was served, or could not "
+     "be (failed)",
+     SERIES(MODEL_BY("result=\"ok\"", ADAPTERS_LOADED),
+            MODEL_BY("result=\"failed\"", ADAPTERS_FAILED))},
 
     /* ---- workers ---- */
     {GAUGE, "baton_workers",

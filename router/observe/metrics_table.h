@@ -16,6 +16,7 @@
  *     EXPECTED   model, role                 launcher's    one per report
  *     RESTARTS   worker                      launcher's    one per report
  *     TENANT     tenant                      tenant cell   one per tenant
+ *     ADAPTER    model, adapter              adapter cell  one per adapter
  *     CUT        prefill, decode, at, reason, model  1     one per failed pair
  */
 #ifndef BT_ROUTER_OBSERVE_METRICS_TABLE_H
@@ -41,6 +42,7 @@ typedef enum bt_series_scope {
     BT_SCOPE_EXPECTED,
     BT_SCOPE_RESTARTS,
     BT_SCOPE_TENANT,
+    BT_SCOPE_ADAPTER,
     BT_SCOPE_CUT,
     BT_N_SCOPES,
 } bt_series_scope_t;
@@ -89,6 +91,8 @@ typedef enum bt_model_cell {
     BT_MC_LINKS_PROVEN,
     BT_MC_LINKS_FAILED,
     BT_MC_LINKS_UNPROVEN,
+    BT_MC_ADAPTERS,
+    BT_MC_ADAPTER_TASKS,
     BT_MC_N_GAUGES,
     BT_MC_TRANSFER_MS = BT_MC_N_GAUGES,
     BT_MC_TRANSFER_REQUESTS,
@@ -132,6 +136,8 @@ typedef enum bt_model_cell {
     BT_MC_TRANSFERS,
     BT_MC_TRANSFER_BYTES,
     BT_MC_TRANSFER_PIECES,
+    BT_MC_ADAPTERS_LOADED,
+    BT_MC_ADAPTERS_FAILED,
     BT_MC_GRAMMAR_HITS,
     BT_MC_GRAMMAR_OK, /**< the first of BT_METRICS_GRAMMAR_KINDS */
     BT_MC_GRAMMAR_OK_LAST = BT_MC_GRAMMAR_OK + BT_METRICS_GRAMMAR_KINDS - 1,
@@ -245,6 +251,14 @@ typedef enum bt_tenant_cell {
     BT_TC_REFUSED_SERVER,
     BT_TC_N,
 } bt_tenant_cell_t;
+
+typedef enum bt_adapter_cell {
+    BT_AC_REQUESTS,
+    BT_AC_PROMPT_TOKENS,
+    BT_AC_GENERATION_TOKENS,
+    BT_AC_RUNNING,
+    BT_AC_N,
+} bt_adapter_cell_t;
 
 typedef enum bt_process_cell {
     BT_PC_ONE, /**< always 1 */

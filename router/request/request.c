@@ -48,12 +48,15 @@ static void set_model(bt_request_t *r, bt_served_t *served,
     r->kept_adapter = (adapter != NULL)
                           ? bt_core_adapter_ref(served->core, adapter->digest)
                           : NULL;
+    r->adapter_metrics = (adapter != NULL) ? adapter->metrics : NULL;
 }
 
-void bt_request_use_adapter(bt_request_t *r, bt_hash128_t digest)
+void bt_request_use_adapter(bt_request_t *r, bt_hash128_t digest,
+                            bt_adapter_metrics_t *metrics)
 {
     BT_ASSERT(r->kept_adapter == NULL);
     r->adapter = digest;
+    r->adapter_metrics = metrics;
     r->kept_adapter = bt_core_adapter_ref(r->served->core, digest);
 }
 

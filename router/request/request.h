@@ -227,7 +227,8 @@ struct bt_request {
     bt_served_t *served;   /**< NULL: not found yet */
     bt_hash128_t adapter;  /**< digest of its LoRA adapter; {0, 0}: none */
     bt_core_adapter_t *kept_adapter; /**< reference of served->core, or NULL */
-    bt_name_t name;                  /**< model name used by the client */
+    bt_adapter_metrics_t *adapter_metrics; /**< NULL: not counted */
+    bt_name_t name;                        /**< model name used by the client */
     uint32_t context_tokens;
 
     /* Steps of the whole request (bt_request_step()). */
@@ -327,8 +328,10 @@ BT_MUST_CHECK bt_status_t bt_request_find_model(bt_request_t *request,
                                                 const char *name,
                                                 const char *version);
 /** Sets the adapter of a request whose model has none, and keeps it loaded for
- *  as long as the request is. */
-void bt_request_use_adapter(bt_request_t *request, bt_hash128_t digest);
+ *  as long as the request is.
+ *  @param [in] metrics  its series; NULL: not counted */
+void bt_request_use_adapter(bt_request_t *request, bt_hash128_t digest,
+                            bt_adapter_metrics_t *metrics);
 /** Writes a request that is no exchange of its own into the access log;
  *  parameters as for bt_request_log(). */
 void bt_request_log_only(const bt_frontend_t *front, bt_access_t *access,

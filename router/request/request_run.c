@@ -394,6 +394,7 @@ static bt_status_t submit_prompt(bt_row_t *row, const bt_gen_origin_t *origin,
     bt_tenant_begin(r->tenant, n);
     bt_sched_bucket_take(&r->tenant->bucket,
                          bt_input_tokens(in, first / in->api.n), bt_now_us());
+    bt_adapter_metrics_add(r->adapter_metrics, BT_AC_RUNNING, n);
     row->n_open += n;
     for (uint32_t i = n; i < in->api.n; i++) { /* beams */
         choices[i].n_prompt = prompt->prompt->n;
@@ -405,6 +406,9 @@ static bt_status_t submit_prompt(bt_row_t *row, const bt_gen_origin_t *origin,
         bt_tenant_metrics_add(r->tenant->metrics, BT_TC_REQUESTS, 1);
         bt_tenant_metrics_add(r->tenant->metrics, BT_TC_PROMPT_TOKENS,
                               prompt->prompt->n);
+        bt_adapter_metrics_add(r->adapter_metrics, BT_AC_REQUESTS, 1);
+        bt_adapter_metrics_add(r->adapter_metrics, BT_AC_PROMPT_TOKENS,
+                               prompt->prompt->n);
         bt_router_metrics_prompt(r->served->metrics, prompt->prompt->n);
         bt_series_begun(r->served->series, prompt->prompt->n);
     }

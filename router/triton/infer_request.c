@@ -486,7 +486,7 @@ static void lora_done(bt_lora_waiter_t *waiter, bt_hash128_t digest,
             r->error = *error;
             bt_request_refuse(r);
         } else {
-            bt_request_use_adapter(r, digest);
+            bt_request_use_adapter(r, digest, waiter->metrics);
             begin_rows(t);
         }
     }
@@ -513,7 +513,7 @@ static void begin_lora(bt_tensors_t *t)
                                    &digest, &r->error);
     }
     if (status == BT_OK) {
-        bt_request_use_adapter(r, digest);
+        bt_request_use_adapter(r, digest, t->waiter.metrics);
         begin_rows(t);
     } else if (status == BT_ERR_BUSY) {
         bt_request_ref(r); /* the waiter's */

@@ -289,3 +289,47 @@ def test_adapters_are_those_of_one_model_of_a_launch():
                 launch.admin("load-model", "tiny", "wait=yes")
                 wait_until("it is served again", lambda: launch.post(
                     http, "/v1/completions", {"model": "tiny", "prompt": PROMPT, "max_tokens": 1})[0] == 200)
+
+
+def test_adapters_have_series_of_their_own():
+    """Counted by hand: two answers of 24 tokens with a, one request of two such with b, one of the base model."""
+    with tempfile.TemporaryDirectory() as directory:
+        model = model_of(directory)
+        folder = os.path.join(directory, "lora")
+        os.mkdir(folder)
+        for name in ("one", "two"):
+            Adapter(8, 5 + len(name), SHAPE, ATTENTION).peft(os.path.join(folder, name))
+        lora = ["--lora-dir=" + folder, *options(a=os.path.join(folder, "one"))]
+        with Cluster(model, worker_args=lora, router_args=lora) as c:
+            assert load(c, "b", "two")[0] == 200
+            assert load(c, "c", "none")[0] == 404
+            prompt = answer(c)["usage"]["prompt_tokens"]
+            answer(c, "a")
+            answer(c, "a")
+            answer(c, "b", n=2, temperature=1, seed=3)
+            want = {"a": (2, 2 * prompt, 48), "b": (2, 2 * prompt, 48)}
+            for name, counts in want.items():
+                found = tuple(c.metric(f"baton_adapter_{what}_total", adapter=name)
+                              for what in ("requests", "prompt_tokens", "generation_tokens"))
+                assert found == counts, (name, found, counts)
+                wait_until("nothing runs", lambda name=name: c.metric("baton_adapter_requests_in_flight", adapter=name) == 0)
+            assert c.metric("baton_adapters", by="name") == 2
+            assert [c.metric("baton_adapter_loads_total", result=r) for r in ("ok", "failed")] == [1, 0]
+            # A request goes on behind the unloading, and its series when the adapter comes back.
+            assert unload(c, "b")[0] == 200
+            assert c.metric("baton_adapters", by="name") == 1
+            assert load(c, "b", "two")[0] == 200
+            answer(c, "b")
+            assert c.metric("baton_adapter_requests_total", adapter="b") == 3
+
+
+def test_adapters_behind_the_first_64_share_a_series():
+    with tempfile.TemporaryDirectory() as directory:
+        model = model_of(directory)
+        path = Adapter(1, 5, SHAPE, ATTENTION).peft(os.path.join(directory, "a"))
+        lora = options(**{f"a{i}": path for i in range(67)})
+        with Cluster(model, worker_args=lora, router_args=lora) as c:
+            for name in ("a0", "a63", "a64", "a66"):
+                answer(c, name, max_tokens=1)
+            assert [c.metric("baton_adapter_requests_total", adapter=name) for name in ("a0", "a63", "other")] == [1, 1, 2]
+            assert len(c.series("baton_adapter_requests_total")) == 65
