@@ -369,6 +369,7 @@ def test_routers_know_the_same_tasks(_):
             want[1] = answer(b, over_http, task(over_http, 1), *weights(over_http, tensors(made[0])))
             assert answer(a, over_http, task(over_http, 1)) == want[1]
             fleet.routers[0].kill()
+            fleet.routers[0].popen.wait(60)  # until then its address is in use
             fleet.processes.remove(fleet.routers[0])
             fleet.routers[0].close()
             fleet.add_router(0)
