@@ -283,7 +283,7 @@ typedef struct bt_metrics_view {
     uint32_t n_cuts;
     uint64_t n_links_proven, n_links_failed, n_links_unproven;
     uint32_t n_adapters;      /**< LoRA adapters that have names */
-    uint32_t n_adapter_tasks; /**< those of lora_task_id */
+    uint32_t n_adapter_tasks; /**< LoRA adapters of a lora_task_id */
 } bt_metrics_view_t;
 
 /** CPU time of the machine at the last reading, in ticks. */
