@@ -172,6 +172,19 @@ static bt_status_t read_seed(bt_api_parse_t *parse, const bt_api_field_t *field,
     return status;
 }
 
+static bt_status_t read_lora_task(bt_api_parse_t *parse,
+                                  const bt_api_field_t *field,
+                                  const bt_json_node_t *value)
+{
+    bt_api_lora_t *const lora = &parse->request->lora;
+    const bt_status_t status =
+        bt_api_integer_mod_2_64(parse, field->name, value, &lora->task_id);
+
+    lora->has_task = status == BT_OK;
+    lora->is_blank = lora->task_id == 0;
+    return status;
+}
+
 static bt_status_t read_sequence_id(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
                                     const bt_json_node_t *value)
@@ -660,7 +673,7 @@ static const bt_api_field_t fields[] = {
     NOT_YET("steps", BT_API_LG),
     NOT_YET("prompt_embedding_table", BT_API_G),
     NOT_YET("prompt_vocab_size", BT_API_G),
-    NOT_YET("lora_task_id", BT_API_G),
+    OWN("lora_task_id", BT_API_G, read_lora_task),
     NOT_YET("lora_weights", BT_API_G),
     NOT_YET("lora_config", BT_API_G),
     NOT_YET("decoder_text_input", BT_API_G),

@@ -51,15 +51,6 @@ static void set_model(bt_request_t *r, bt_served_t *served,
     r->adapter_metrics = (adapter != NULL) ? adapter->metrics : NULL;
 }
 
-void bt_request_use_adapter(bt_request_t *r, bt_hash128_t digest,
-                            bt_adapter_metrics_t *metrics)
-{
-    BT_ASSERT(r->kept_adapter == NULL);
-    r->adapter = digest;
-    r->adapter_metrics = metrics;
-    r->kept_adapter = bt_core_adapter_ref(r->served->core, digest);
-}
-
 void bt_request_unref(bt_request_t *r)
 {
     BT_ASSERT(r->n_refs > 0);

@@ -150,6 +150,9 @@ struct bt_row {
     uint32_t index;
     bool is_open;      /**< neither answered nor closed */
     bt_input_t *input; /**< owned until the row runs or is refused */
+    bt_core_adapter_t *kept_adapter; /**< reference of the core: the adapter of
+                                          its lora_task_id; or NULL */
+    bt_adapter_metrics_t *adapter_metrics; /**< that adapter's; or NULL */
     bt_api_answer_t answer;
     char id[64];
     bt_strbuf_t opening; /**< opening of a stream's events */
@@ -327,11 +330,6 @@ void bt_request_hold_slots(bt_request_t *request, uint32_t *n_slots_p,
 BT_MUST_CHECK bt_status_t bt_request_find_model(bt_request_t *request,
                                                 const char *name,
                                                 const char *version);
-/** Sets the adapter of a request whose model has none, and keeps it loaded for
- *  as long as the request is.
- *  @param [in] metrics  its series; NULL: not counted */
-void bt_request_use_adapter(bt_request_t *request, bt_hash128_t digest,
-                            bt_adapter_metrics_t *metrics);
 /** Writes a request that is no exchange of its own into the access log;
  *  parameters as for bt_request_log(). */
 void bt_request_log_only(const bt_frontend_t *front, bt_access_t *access,

@@ -56,7 +56,7 @@ static void count_tokens(bt_row_t *row, bt_choice_t *choice, uint32_t n)
     if (n > choice->n_used) {
         bt_tenant_metrics_add(row->request->tenant->metrics,
                               BT_TC_GENERATION_TOKENS, n - choice->n_used);
-        bt_adapter_metrics_add(row->request->adapter_metrics,
+        bt_adapter_metrics_add(bt_row_adapter_metrics(row),
                                BT_AC_GENERATION_TOKENS, n - choice->n_used);
         choice->n_used = n;
     }
@@ -73,7 +73,7 @@ static void close_choice(bt_row_t *row, const bt_choice_t *choice)
 {
     row->n_open--;
     bt_tenant_leave(row->request->tenant, 1);
-    bt_adapter_metrics_add(row->request->adapter_metrics, BT_AC_RUNNING, -1);
+    bt_adapter_metrics_add(bt_row_adapter_metrics(row), BT_AC_RUNNING, -1);
     for (uint32_t i = 0; i < n_ending(row); i++) {
         if (choice[i].max_new > choice[i].n_used) {
             bt_sched_bucket_give(&row->request->tenant->bucket,

@@ -16,6 +16,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "router/frontend/lora_tasks.h"
 #include "router/frontend/priority.h"
 #include "router/frontend/space.h"
 #include "router/request/request_priv.h"
@@ -119,10 +120,11 @@ static bt_hash128_t space_of(const bt_input_t *in)
 {
     const bt_request_t *r = in->job.request;
     const bt_hash128_t space = space_of_tenant(in);
+    const bt_hash128_t adapter = bt_input_adapter(in);
 
-    return ((r->adapter.lo == 0) && (r->adapter.hi == 0))
+    return ((adapter.lo | adapter.hi) == 0)
                ? space
-               : bt_space_of_adapter(r->front->space_key, space, r->adapter);
+               : bt_space_of_adapter(r->front->space_key, space, adapter);
 }
 
 /* Moves a prompt with rows of a table to the table's namespace. */
@@ -402,6 +404,98 @@ static void row_tokenize(bt_input_t *in)
                     in->text_bytes);
 }
 
+/* ---- the adapter of lora_task_id ---- */
+
+/* Row that waits for its adapter; its request is kept. */
+typedef struct adapter_wait {
+    bt_lora_waiter_t waiter;
+    bt_row_t *row;
+} adapter_wait_t;
+
+static void use_adapter(bt_input_t *in, bt_hash128_t digest,
+                        bt_adapter_metrics_t *metrics)
+{
+    in->adapter = digest;
+    in->row->adapter_metrics = metrics;
+    in->row->kept_adapter =
+        bt_core_adapter_ref(in->job.request->served->core, digest);
+    in->step_us = bt_now_us();
+    row_tokenize(in);
+}
+
+static void adapter_done(bt_lora_waiter_t *waiter, bt_hash128_t digest,
+                         const bt_api_error_t *error)
+{
+    adapter_wait_t *const wait =
+        BT_CONTAINER_OF(waiter, adapter_wait_t, waiter);
+    bt_row_t *const row = wait->row;
+    bt_request_t *const r = row->request;
+    bt_input_t *const in = row->input; /* NULL: it was closed */
+    bt_adapter_metrics_t *const metrics = waiter->metrics;
+
+    bt_free(wait);
+    if ((in != NULL) && (error != NULL)) {
+        in->error = *error;
+        in->status = BT_ERR_NOT_FOUND;
+        input_done(in);
+    } else if (in != NULL) {
+        use_adapter(in, digest, metrics);
+    }
+    bt_request_unref(r);
+}
+
+/* @retval BT_ERR_BUSY  adapter_done() is called later */
+static bt_status_t find_adapter(bt_input_t *in, bt_hash128_t *digest_p,
+                                bt_adapter_metrics_t **metrics_p)
+{
+    bt_request_t *const r = in->job.request;
+    adapter_wait_t *wait;
+    bt_status_t status;
+
+    if ((r->adapter.lo | r->adapter.hi) != 0) {
+        return bt_api_error_invalid(&in->error, "lora_task_id",
+                                    "input 'lora_task_id': '%.200s' is a LoRA "
+                                    "adapter itself",
+                                    r->model);
+    }
+    wait = bt_calloc(1, sizeof(*wait));
+    if (wait == NULL) {
+        return bt_api_error_no_memory(&in->error);
+    }
+    wait->waiter.done = adapter_done;
+    wait->row = in->row;
+    status = bt_lora_task_find(r->served, r->tenant, &in->api.lora,
+                               &wait->waiter, digest_p, &in->error);
+    if (status == BT_ERR_BUSY) {
+        bt_request_ref(r);
+    } else {
+        *metrics_p = wait->waiter.metrics;
+        bt_free(wait);
+    }
+    return status;
+}
+
+/* Tokenizes a row once its adapter is there. */
+static void row_adapt(bt_input_t *in)
+{
+    const bt_api_lora_t *const lora = &in->api.lora;
+    bt_adapter_metrics_t *metrics = NULL;
+    bt_hash128_t digest;
+
+    if (!lora->has_task ||
+        (lora->is_blank &&
+         (in->job.request->front->config->lora_cache_host_bytes == 0))) {
+        row_tokenize(in);
+        return;
+    }
+    in->status = find_adapter(in, &digest, &metrics);
+    if (in->status == BT_OK) {
+        use_adapter(in, digest, metrics);
+    } else if (in->status != BT_ERR_BUSY) {
+        input_done(in);
+    }
+}
+
 /* ---- the beginning of a row ---- */
 
 /* @return false: no memory */
@@ -435,7 +529,7 @@ void bt_row_begin(bt_row_t *row, bt_api_request_t *api)
     set_queue(in);
     in->status = check_tokens(r, 1, in->start_us, &in->error);
     if (in->status == BT_OK) {
-        row_tokenize(in);
+        row_adapt(in);
     } else {
         input_done(in);
     }
@@ -519,7 +613,7 @@ void bt_text_parsed(bt_request_t *r)
     in->step_us = r->step_us;
     in->queue = r->queue;
     in->text_bytes = r->work_bytes;
-    row_tokenize(in);
+    row_adapt(in);
 }
 
 /* ---- the end ---- */

@@ -58,12 +58,27 @@ struct bt_input {
     uint32_t priority; /* scheduler's level (priority.h) */
     uint64_t start_us, step_us;
     uint64_t tokenize_us; /* including the wait for the pool */
+    bt_hash128_t adapter; /* that of lora_task_id; {0, 0}: the request's */
     bt_status_t status;   /* result of the last step */
     bt_api_error_t error; /* valid unless the status is BT_OK */
     bt_api_request_t api;
     bt_prepared_t prepared;
     bt_grammar_made_t grammar; /* time and result of its grammar */
 };
+
+/** Returns the digest of a row's adapter; {0, 0}: it has none. */
+static inline bt_hash128_t bt_input_adapter(const bt_input_t *in)
+{
+    return ((in->adapter.lo | in->adapter.hi) != 0) ? in->adapter
+                                                    : in->job.request->adapter;
+}
+
+/** Returns the series of a row's adapter; NULL: not counted. */
+static inline bt_adapter_metrics_t *bt_row_adapter_metrics(const bt_row_t *row)
+{
+    return (row->adapter_metrics != NULL) ? row->adapter_metrics
+                                          : row->request->adapter_metrics;
+}
 
 /* ---- request.c ---- */
 

@@ -273,6 +273,10 @@ void bt_row_free_parts(bt_row_t *row)
     bt_free(row->tokens.ids);
     row->tokens.ids = NULL;
     bt_strbuf_fini(&row->opening);
+    if (row->kept_adapter != NULL) {
+        bt_core_adapter_unref(row->request->served->core, row->kept_adapter);
+        row->kept_adapter = NULL;
+    }
 }
 
 /* Fills tenant, ids and the parent span: the client's, if it sent one. */
@@ -326,7 +330,7 @@ static bt_gen_spec_t spec_of(const bt_input_t *in,
         .max_new = prompt->max_new,
         .sampling = in->prepared.sampling,
         .space = in->prepared.space,
-        .adapter = r->adapter,
+        .adapter = bt_input_adapter(in),
         .max_drafts = api->max_drafts,
         .beams = api->beams.params,
         .wants = {.what = api->wants.what & ~BT_WANT_ANY_PERF,
@@ -394,7 +398,7 @@ static bt_status_t submit_prompt(bt_row_t *row, const bt_gen_origin_t *origin,
     bt_tenant_begin(r->tenant, n);
     bt_sched_bucket_take(&r->tenant->bucket,
                          bt_input_tokens(in, first / in->api.n), bt_now_us());
-    bt_adapter_metrics_add(r->adapter_metrics, BT_AC_RUNNING, n);
+    bt_adapter_metrics_add(bt_row_adapter_metrics(row), BT_AC_RUNNING, n);
     row->n_open += n;
     for (uint32_t i = n; i < in->api.n; i++) { /* beams */
         choices[i].n_prompt = prompt->prompt->n;
@@ -406,8 +410,8 @@ static bt_status_t submit_prompt(bt_row_t *row, const bt_gen_origin_t *origin,
         bt_tenant_metrics_add(r->tenant->metrics, BT_TC_REQUESTS, 1);
         bt_tenant_metrics_add(r->tenant->metrics, BT_TC_PROMPT_TOKENS,
                               prompt->prompt->n);
-        bt_adapter_metrics_add(r->adapter_metrics, BT_AC_REQUESTS, 1);
-        bt_adapter_metrics_add(r->adapter_metrics, BT_AC_PROMPT_TOKENS,
+        bt_adapter_metrics_add(bt_row_adapter_metrics(row), BT_AC_REQUESTS, 1);
+        bt_adapter_metrics_add(bt_row_adapter_metrics(row), BT_AC_PROMPT_TOKENS,
                                prompt->prompt->n);
         bt_router_metrics_prompt(r->served->metrics, prompt->prompt->n);
         bt_series_begun(r->served->series, prompt->prompt->n);

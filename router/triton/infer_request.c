@@ -3,7 +3,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "router/frontend/lora_tasks.h"
 #include "router/triton/infer_request.h"
 #include "router/triton/metadata.h"
 #include "router/triton/outputs.h"
@@ -22,12 +21,11 @@ struct bt_tensors {
     bt_shm_tensors_t *uses; /* owned; NULL: no tensor is in shared memory */
     const bt_model_spec_t *spec;
     bt_tensor_requests_t lowered;
-    bool stream;             /* delivers pieces of a row as they come */
-    bool row_by_row;         /* delivers each row when it is complete */
-    bool empty_final;        /* bt_infer_response_t.empty_final */
-    bool final_sent;         /* the last response of the stream was delivered */
-    size_t n_open;           /* rows */
-    bt_lora_waiter_t waiter; /* until the adapter is there */
+    bool stream;      /* delivers pieces of a row as they come */
+    bool row_by_row;  /* delivers each row when it is complete */
+    bool empty_final; /* bt_infer_response_t.empty_final */
+    bool final_sent;  /* the last response of the stream was delivered */
+    size_t n_open;    /* rows */
     bt_tensor_t outputs[BT_INFER_MAX_OUTPUTS];
     size_t n_outputs;
 };
@@ -448,80 +446,6 @@ static void begin_rows(bt_tensors_t *t)
     bt_shm_tensors_give_back(t->uses); /* nothing refers to the inputs now */
 }
 
-/* ---- the adapter of lora_task_id ---- */
-
-/* The rows of a request have one adapter. */
-static bt_status_t check_lora(bt_tensors_t *t)
-{
-    const bt_api_lora_t *const first = &t->lowered.rows[0].lora;
-    bt_request_t *const r = t->request;
-
-    for (size_t i = 1; i < t->lowered.n_rows; i++) {
-        const bt_api_lora_t *const lora = &t->lowered.rows[i].lora;
-
-        if ((lora->has_task != first->has_task) ||
-            (lora->task_id != first->task_id)) {
-            return BT_API_INVALID(&r->error,
-                                  "input 'lora_task_id' must be the same for "
-                                  "all rows of the batch");
-        }
-    }
-    if (first->has_task && ((r->adapter.lo | r->adapter.hi) != 0)) {
-        return BT_API_INVALID(&r->error,
-                              "input 'lora_task_id': '%.200s' is a LoRA "
-                              "adapter itself",
-                              t->api.model);
-    }
-    return BT_OK;
-}
-
-static void lora_done(bt_lora_waiter_t *waiter, bt_hash128_t digest,
-                      const bt_api_error_t *error)
-{
-    bt_tensors_t *const t = BT_CONTAINER_OF(waiter, bt_tensors_t, waiter);
-    bt_request_t *const r = t->request;
-
-    if (bt_request_is_open(r)) {
-        if (error != NULL) {
-            r->error = *error;
-            bt_request_refuse(r);
-        } else {
-            bt_request_use_adapter(r, digest, waiter->metrics);
-            begin_rows(t);
-        }
-    }
-    bt_request_unref(r);
-}
-
-/* Begins the rows when their adapter is there. */
-static void begin_lora(bt_tensors_t *t)
-{
-    bt_request_t *const r = t->request;
-    bt_api_lora_t *const lora = &t->lowered.rows[0].lora;
-    bt_hash128_t digest;
-    bt_status_t status = check_lora(t);
-
-    if ((status == BT_OK) &&
-        (!lora->has_task ||
-         (lora->is_blank && (r->front->config->lora_cache_host_bytes == 0)))) {
-        begin_rows(t);
-        return;
-    }
-    if (status == BT_OK) {
-        t->waiter.done = lora_done;
-        status = bt_lora_task_find(r->served, r->tenant, lora, &t->waiter,
-                                   &digest, &r->error);
-    }
-    if (status == BT_OK) {
-        bt_request_use_adapter(r, digest, t->waiter.metrics);
-        begin_rows(t);
-    } else if (status == BT_ERR_BUSY) {
-        bt_request_ref(r); /* the waiter's */
-    } else {
-        bt_request_refuse(r);
-    }
-}
-
 /* ---- stopping a request ---- */
 
 static void stop_rows(bt_request_t *r)
@@ -726,7 +650,7 @@ static void go_on(bt_request_t *r)
         stop_other(t);
     } else if ((t->spec->role == BT_ROLE_TEXT) ||
                (t->spec->role == BT_ROLE_IDS)) {
-        begin_lora(t);
+        begin_rows(t);
     } else {
         begin_process(t);
     }

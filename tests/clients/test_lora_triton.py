@@ -294,22 +294,44 @@ def test_adapter_belongs_to_the_tenant_that_sent_it(_):
         assert ask("acme", task(module, 1)) == want["acme"]
 
 
-def test_rows_of_a_batch_have_one_task(_):
+def test_rows_of_a_batch_have_their_tasks(_):
+    first, second = Adapter(8, 5, SHAPE), Adapter(4, 6, SHAPE, ATTENTION)
+    with cluster({"first": first, "second": second}) as c:
+        module, t = clients(c)[0]
+        prompts = ["one two", "three four five"]
+        want = answer(t, module, model="first", prompts=prompts)
+        answer(t, module, task(module, 1), *weights(module, tensors(first)))
+        answer(t, module, task(module, 2), *weights(module, tensors(second)))
+        assert answer(t, module, task(module, 1, 2), prompts=prompts) == want
+        assert answer(t, module, task(module, 1), prompts=prompts) == want  # one row for all
+
+        def ids(*numbers):
+            return put(module, "lora_task_id", np.array([[n] for n in numbers], np.uint64), "UINT64")
+
+        alone = [answer(t, module, model=name, prompts=[p])[0] for name, p in zip(("second", "first"), prompts)]
+        assert answer(t, module, ids(2, 1), prompts=prompts)[0] == [x for one in alone for x in one]
+        assert refused(t, module, ids(1, 3), prompts=prompts) == NOT_CACHED % 3
+        try:
+            answer(t, module, task(module, 1), model="first")
+            raise AssertionError("an adapter upon an adapter")
+        except InferenceServerException as e:
+            assert "'first' is a LoRA adapter itself" in e.message()
+
+
+def test_generate_takes_the_id_of_a_task(_):
     adapter = Adapter(8, 5, SHAPE)
     with cluster({"folder": adapter}) as c:
         module, t = clients(c)[0]
-        prompts = ["one two", "three four five"]
-        want = answer(t, module, model="folder", prompts=prompts)
-        answer(t, module, task(module, 1), *weights(module, tensors(adapter)))
-        assert answer(t, module, task(module, 1, 2), prompts=prompts) == want
-        assert answer(t, module, task(module, 1), prompts=prompts) == want  # one row for all
-        mixed = put(module, "lora_task_id", np.array([[1], [2]], np.uint64), "UINT64")
-        assert "input 'lora_task_id' must be the same for all rows" in refused(t, module, mixed, prompts=prompts)
-        try:
-            answer(t, module, task(module, 1), model="folder")
-            raise AssertionError("an adapter upon an adapter")
-        except InferenceServerException as e:
-            assert "'folder' is a LoRA adapter itself" in e.message()
+
+        def generate(path="generate", model="ensemble", **more):
+            status, said = c.post(f"/v2/models/{model}/{path}", dict(text_input=PROMPT, max_tokens=8, exclude_input_in_output=True, **more))
+            return said["text_output"] if status == 200 else (status, said["error"])
+
+        assert generate(lora_task_id=7) == (400, NOT_CACHED % 7)
+        want = answer(t, module, task(module, 7), *weights(module, tensors(adapter)))[0]
+        assert [generate(lora_task_id=7)] == [x.decode() for x in np.ravel(want)]
+        assert generate() == generate(model="tiny") != generate(lora_task_id=7) == generate(model="folder")
+        assert generate(lora_weights=[1.0])[0] == 400
 
 
 def test_server_without_the_cache_says_so(_):

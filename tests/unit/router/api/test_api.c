@@ -779,7 +779,6 @@ static void unsupported_options_are_refused_by_name(void **state)
         {H, CHT("'functions': [{}]"), "functions", "an array"},
         {H, CHT("'audio': {'voice': 'x'}"), "audio", "an object"},
         {H, CHT("'chat_template': 'x'"), "chat_template", "\"x\""},
-        {G, GEN("'lora_task_id': 3"), "lora_task_id", "3"},
         {G, GEN("'lora_weights': [1, 2]"), "lora_weights", "an array"},
         {G, GEN("'prompt_embedding_table': [1.5, 2]"), "prompt_embedding_table",
          "an array"},
