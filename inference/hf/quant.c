@@ -113,6 +113,18 @@ static bt_status_t set_blocks(bt_hf_t *hf, const parts_t *parts, bt_recipe_t *r)
     return BT_OK;
 }
 
+/* True when the product with every code is a finite F32: the largest code is
+ * the 448 of e4m3. A scale that is NaN is none either. */
+static bool scales_are_finite(const bt_st_tensor_t *scale)
+{
+    for (uint64_t i = 0; i < scale->n_elems; i++) {
+        if (!isfinite(bt_recipe_number(scale, i) * 448.0f)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* True when the product with any e4m3 number, which has at most 4 bits of
  * fraction, is a bf16: that has 8. */
 static bool is_short(float scale)
@@ -179,8 +191,13 @@ static bt_status_t plan_bytes(bt_hf_t *hf, const parts_t *parts,
     for (size_t i = 0; (i < BT_ARRAY_LEN(endings)) && (r.scale == NULL); i++) {
         r.scale = side(hf, parts, endings[i]);
     }
-    if ((r.scale == NULL) || !is_float(r.scale)) {
-        return wrong(hf, parts, "has no scales that are F32, F16 or BF16");
+    if ((r.scale == NULL) ||
+        (!is_float(r.scale) && (r.scale->dtype != BT_ST_F8_E8M0))) {
+        return wrong(hf, parts,
+                     "has no scales that are F32, F16, BF16 or F8_E8M0");
+    }
+    if (!scales_are_finite(r.scale)) {
+        return wrong(hf, parts, "has a scale whose products are not finite");
     }
     if ((w->n_dims != 2) || (w->n_elems == 0) ||
         ((w->dtype != BT_ST_F8_E4M3) && (w->dtype != BT_ST_I8))) {
@@ -561,6 +578,21 @@ static bt_status_t read_fp8(bt_hf_t *hf, const bt_json_node_t *config)
     return read_block_size(hf, setting(hf, config, "weight_block_size"));
 }
 
+/* FBGEMM's: always a scale for each row. */
+static bt_status_t read_fbgemm(bt_hf_t *hf, const bt_json_node_t *config)
+{
+    (void)hf;
+    (void)config; /* activation_scale_ub is of activations */
+    return BT_OK;
+}
+
+static bt_status_t read_modelopt(bt_hf_t *hf, const bt_json_node_t *config)
+{
+    const bt_json_node_t *const algo = setting(hf, config, "quant_algo");
+
+    return bt_json_is(algo, "FP8") ? BT_OK : refuse(hf, "quant_algo", algo);
+}
+
 /* Reads the only scheme of weights; a model with several is refused. */
 static bt_status_t read_compressed(bt_hf_t *hf, const bt_json_node_t *config)
 {
@@ -594,6 +626,16 @@ static const bt_quant_t methods[] = {
      {".weight"},
      {".weight_scale_inv", ".weight_scale", ".input_scale",
       ".activation_scale"},
+     plan_bytes},
+    {"fbgemm_fp8",
+     read_fbgemm,
+     {".weight"},
+     {".weight_scale", ".input_scale_ub"},
+     plan_bytes},
+    {"modelopt",
+     read_modelopt,
+     {".weight"},
+     {".weight_scale", ".input_scale", ".k_scale", ".v_scale"},
      plan_bytes},
     {"gptq",
      read_gptq,
