@@ -17,6 +17,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
 import client_tests  # noqa: E402
 import harness  # noqa: E402
 import split_model  # noqa: E402
+import test_lora_triton as lora  # noqa: E402
+from adapters import Adapter  # noqa: E402
 
 MODEL = "tensorrt_llm"
 IDS = [(7 * i * i + 11 * i) % 250 + 3 for i in range(60)]
@@ -33,7 +35,7 @@ except ImportError as why:  # the runner says so
 
 
 @contextlib.contextmanager
-def cluster(kind="F16"):
+def cluster(kind="F16", args=()):
     """@return (cluster, the model's embeddings (vocabulary, width))"""
     with tempfile.TemporaryDirectory() as d:
         path = harness.tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1, embedding_type=kind)
@@ -41,7 +43,7 @@ def cluster(kind="F16"):
             tensors = split_model.read(f.read())[2]
         dims, _, data = next(t[1:] for t in tensors if t[0] == b"token_embd.weight")
         rows = np.frombuffer(data, np.float16 if kind == "F16" else np.float32, dims[0] * dims[1])
-        with harness.Cluster(path, router_args=["--shared-memory", "on"]) as c:
+        with harness.Cluster(path, router_args=["--shared-memory", "on", *args], worker_args=list(args)) as c:
             yield c, rows.reshape(dims[1], dims[0])
 
 
@@ -97,6 +99,22 @@ def test_rows_of_the_model_are_its_tokens_at_both_doors(_):
                 changed = answer(t, asked(module, ids) + [put(module, "prompt_embedding_table", other, dtype), size(module, rows)])
                 assert changed[1] != answers[0][1], "the rows do not matter"
             assert answers[1:] == answers[:1] * 3, [a[0] for a in answers]
+
+
+def test_table_and_adapter_in_one_request_are_both_used(_):
+    """The model's own rows with an adapter's three tensors are the ids with the adapter; the table's KV is the adapter's alone."""
+    with cluster(args=["--lora-cache-host-memory=64m"]) as (c, embeddings):
+        ids, rows = with_rows(embeddings)
+        for number, (module, t) in enumerate(clients(c), 1):
+            table = [put(module, "prompt_embedding_table", rows, "FP16"), size(module, rows)]
+            made = lora.weights(module, lora.tensors(Adapter(8, 5, lora.SHAPE)))
+            plain = answer(t, asked(module, ids) + table)
+            both = answer(t, asked(module, ids) + table + [lora.task(module, number), *made])
+            assert both == answer(t, asked(module, IDS) + [lora.task(module, number)])
+            assert both[1] != plain[1] and plain == answer(t, asked(module, IDS))
+            for _ in range(2):
+                assert answer(t, asked(module, ids) + table + [lora.task(module, number)]) == both
+                assert answer(t, asked(module, ids) + table) == plain
 
 
 def test_bf16_rows_are_those_of_f32(_):
