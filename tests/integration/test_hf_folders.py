@@ -4,6 +4,7 @@ import bisect
 import json
 import math
 import os
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -113,6 +114,54 @@ def fp8_folder(path, folder, block, short):
         config = json.load(file)
     config["quantization_config"] = dict(quant_method="fp8", fmt="e4m3", weight_block_size=list(block))
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    return folder
+
+
+def read_shard(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    n, = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + n])
+    return {name: (t["dtype"], t["shape"], data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]])
+            for name, t in header.items() if name != "__metadata__"}
+
+
+def scales_as_powers(folder):
+    """FP8 scales that are powers of two become bytes, F8_E8M0."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = read_shard(path)
+    for name, (_, shape, data) in tensors.items():
+        if name.endswith("_scale_inv"):
+            scales = struct.unpack(f"<{len(data) // 4}f", data)
+            tensors[name] = ("F8_E8M0", shape, bytes(127 + int(math.log2(s)) for s in scales))
+    write_shard(path, tensors.items())
+
+
+def numbers_folder(fp8, folder, block, short):
+    """The weights of an FP8 folder as numbers: a code's value times its block's scale, rounded to float32. Of powers of
+    two they are bfloat16."""
+    shutil.copytree(fp8, folder)
+    tensors = read_shard(os.path.join(fp8, "model.safetensors"))
+    for name in [n for n in tensors if n.endswith("_scale_inv")]:
+        kind, (_, across), data = tensors.pop(name)
+        scales = [2.0 ** (b - 127) for b in data] if kind == "F8_E8M0" else struct.unpack(f"<{len(data) // 4}f", data)
+        weight = name.removesuffix("_scale_inv")
+        _, shape, codes = tensors[weight]
+        values = struct.pack(f"<{len(codes)}f", *(
+            (-1 if c & 128 else 1) * E4M3[c & 127] * scales[i // shape[1] // block[0] * across + i % shape[1] // block[1]]
+            for i, c in enumerate(codes)))
+        if short:
+            halves = struct.unpack(f"<{len(codes) * 2}H", values)
+            assert not any(halves[::2]), name
+            values = struct.pack(f"<{len(codes)}H", *halves[1::2])
+        tensors[weight] = ("BF16" if short else "F32", shape, values)
+    write_shard(os.path.join(folder, "model.safetensors"), tensors.items())
+    config_path = os.path.join(folder, "config.json")
+    with open(config_path, encoding="utf-8") as file:
+        config = json.load(file)
+    del config["quantization_config"]
+    with open(config_path, "w", encoding="utf-8") as file:
         json.dump(config, file)
     return folder
 
@@ -247,6 +296,29 @@ def test_hf_folder_answers_as_its_gguf_file():
         with tempfile.TemporaryDirectory() as d:
             path = model_file(d, kind, tied)
             assert answers(folder_of(path, os.path.join(d, "folder"), shards)) == answers(path), kind
+
+
+def test_fp8_folder_answers_and_converts_as_its_numbers():
+    block = (32, 16)
+    for short in (False, True):
+        with tempfile.TemporaryDirectory() as d:
+            path = tiny_model(d, **dict(SHAPE, type="F32", embedding_type="F32"))
+            fp8 = fp8_folder(path, os.path.join(d, "fp8"), block, short)
+            if short:
+                scales_as_powers(fp8)
+            plain = numbers_folder(fp8, os.path.join(d, "plain"), block, short)
+            want = answers(plain)
+            assert answers(fp8) == want, short
+            new = os.path.join(d, "new.gguf")
+            subprocess.run([os.path.join(BUILD, "tools/baton-convert"), fp8, new, "--type", "same"], check=True,
+                           capture_output=True)
+            assert answers(new) == want, short
+            text = os.path.join(d, "text")
+            with open(text, "w", encoding="utf-8") as file:
+                file.write("the words and the other words " * 40)
+            said = subprocess.run([os.path.join(BUILD, "tools/baton-accuracy"), plain, fp8, "--text", text, "--window", "64"],
+                                  check=True, capture_output=True, text=True).stdout
+            assert "largest KL     0.000000" in said, said
 
 
 def test_hf_folder_with_computed_matrices_answers_as_its_gguf_file():
