@@ -635,7 +635,7 @@ static const bt_quant_t methods[] = {
     {"modelopt",
      read_modelopt,
      {".weight"},
-     {".weight_scale", ".input_scale", ".k_scale", ".v_scale"},
+     {".weight_scale", ".input_scale"},
      plan_bytes},
     {"gptq",
      read_gptq,
@@ -727,6 +727,23 @@ static bool is_side(const bt_hf_t *hf, const bt_st_tensor_t *t)
     return false;
 }
 
+/* True for the scale of an FP8 KV cache: --kv-dtype has scales of its own.
+ * Source: the names of vLLM's maybe_remap_kv_scale_name(). */
+static bool is_cache_scale(const bt_st_tensor_t *t)
+{
+    static const char *const endings[] = {
+        ".self_attn.k_scale", ".self_attn.v_scale", ".self_attn.kv_scale",
+        ".self_attn.k_proj.k_scale", ".self_attn.v_proj.v_scale"};
+    size_t base;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(endings); i++) {
+        if (ends_in(t, endings[i], &base)) {
+            return is_float(t) && (t->n_elems == 1);
+        }
+    }
+    return false;
+}
+
 bt_status_t bt_quant_part(bt_hf_t *hf, const bt_st_tensor_t *stored, char *name,
                           bt_quant_part_t *part_p, uint32_t *type_p,
                           bt_recipe_t *recipe)
@@ -749,7 +766,7 @@ bt_status_t bt_quant_part(bt_hf_t *hf, const bt_st_tensor_t *stored, char *name,
         }
         return status;
     }
-    if (is_side(hf, stored)) {
+    if (is_side(hf, stored) || is_cache_scale(stored)) {
         *part_p = BT_QUANT_SIDE;
     }
     return BT_OK;

@@ -29,7 +29,9 @@ typedef struct fp8_case {
     size_t n_bytes;
     const char *more; /* ending of a number beside each matrix */
     uint32_t type;
-    float scales[2]; /* of the upper half of rows and of the lower one */
+    float scales[2];   /* of the upper half of rows and of the lower one */
+    const char *cache; /* a tensor of layer 0; NULL: none */
+    const char *cache_shape;
 } fp8_case_t;
 
 static void add_matrix(bt_st_file_t *file, const char *base,
@@ -85,6 +87,13 @@ static void write_folder(const char *dir, const fp8_case_t *c)
     for (size_t i = 0; i < sizeof(matrices) / sizeof(matrices[0]); i++) {
         add_matrix(&file, matrices[i], c);
     }
+    if (c->cache != NULL) {
+        char name[128];
+
+        snprintf(name, sizeof(name), "model.layers.0.%s", c->cache);
+        bt_st_file_add(&file, name, "F32", c->cache_shape, zeros,
+                       (strcmp(c->cache_shape, "2") == 0) ? 8 : 4);
+    }
     bt_st_file_write(&file, dir, "model.safetensors");
     bt_hf_folder_tokenizer(dir, 24);
 }
@@ -133,7 +142,9 @@ static void scales_of_powers_of_two_make_bf16(void **state)
         sizeof(powers),
         NULL,
         BT_KTYPE_BF16,
-        {2.0f, 0x1p-27f}};
+        {2.0f, 0x1p-27f},
+        NULL,
+        NULL};
 
     (void)state;
     check_numbers(&c);
@@ -151,7 +162,9 @@ static void fbgemm_has_a_scale_for_each_row(void **state)
                           sizeof(rows),
                           ".input_scale_ub",
                           BT_KTYPE_F32,
-                          {0.1f, 0.3f}};
+                          {0.1f, 0.3f},
+                          NULL,
+                          NULL};
 
     (void)state;
     for (size_t i = 0; i < DIM; i++) {
@@ -172,10 +185,35 @@ static void modelopt_has_a_scale_for_the_matrix(void **state)
                           sizeof(all),
                           ".input_scale",
                           BT_KTYPE_BF16,
-                          {0.25f, 0.25f}};
+                          {0.25f, 0.25f},
+                          NULL,
+                          NULL};
 
     (void)state;
     check_numbers(&c);
+}
+
+#define OF_CACHE(name, shape)                                             \
+    {                                                                     \
+        "\"quant_method\":\"fp8\"", ".weight_scale", "F32", "1", &all,    \
+            sizeof(all), NULL, BT_KTYPE_BF16, {0.25f, 0.25f}, name, shape \
+    }
+
+static void scales_of_a_kv_cache_are_not_used(void **state)
+{
+    static const float all = 0.25f;
+    const fp8_case_t cases[] = {
+        OF_CACHE("self_attn.k_scale", ""),
+        OF_CACHE("self_attn.v_scale", "1"),
+        OF_CACHE("self_attn.kv_scale", "1"),
+        OF_CACHE("self_attn.k_proj.k_scale", ""),
+        OF_CACHE("self_attn.v_proj.v_scale", ""),
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        check_numbers(&cases[i]);
+    }
 }
 
 static void check_refused(const fp8_case_t *c, bt_status_t want,
@@ -194,6 +232,15 @@ static void check_refused(const fp8_case_t *c, bt_status_t want,
     }
 }
 
+static void several_scales_of_a_kv_cache_are_refused(void **state)
+{
+    static const float all = 0.25f;
+    const fp8_case_t c = OF_CACHE("self_attn.k_scale", "2");
+
+    (void)state;
+    check_refused(&c, BT_ERR_UNSUPPORTED, "self_attn.k_scale");
+}
+
 static void scales_without_finite_products_are_refused(void **state)
 {
     static const uint8_t no_number[] = {127, 255}; /* 1 and NaN */
@@ -206,7 +253,9 @@ static void scales_without_finite_products_are_refused(void **state)
                     sizeof(no_number),
                     NULL,
                     0,
-                    {0}};
+                    {0},
+                    NULL,
+                    NULL};
 
     (void)state;
     check_refused(&c, BT_ERR_BAD_FILE, "_proj has a scale whose products");
@@ -229,7 +278,9 @@ static void other_algorithms_of_modelopt_are_refused(void **state)
                           sizeof(all),
                           NULL,
                           0,
-                          {0}};
+                          {0},
+                          NULL,
+                          NULL};
 
     (void)state;
     check_refused(&c, BT_ERR_UNSUPPORTED, "quant_algo NVFP4 is not supported");
@@ -241,6 +292,8 @@ int main(void)
         BT_TEST(scales_of_powers_of_two_make_bf16),
         BT_TEST(fbgemm_has_a_scale_for_each_row),
         BT_TEST(modelopt_has_a_scale_for_the_matrix),
+        BT_TEST(scales_of_a_kv_cache_are_not_used),
+        BT_TEST(several_scales_of_a_kv_cache_are_refused),
         BT_TEST(scales_without_finite_products_are_refused),
         BT_TEST(other_algorithms_of_modelopt_are_refused),
     };
