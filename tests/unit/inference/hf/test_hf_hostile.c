@@ -163,6 +163,13 @@ static void bad_config_json_is_refused_with_the_reason(void **state)
         {"{}", BT_ERR_BAD_FILE, "does not name its model_type"},
         {"{\"model_type\":\"bert\"}", BT_ERR_UNSUPPORTED,
          "models of the type bert are not supported; supported: llama"},
+        {"{\"model_type\":\"phimoe\"}", BT_ERR_UNSUPPORTED,
+         "models of the type phimoe are not supported"},
+        {"{\"model_type\":\"llama4\",\"text_config\":{\"model_type\":"
+         "\"llama4_text\"}}",
+         BT_ERR_UNSUPPORTED, "models of the type llama4 are not supported"},
+        {"{\"model_type\":\"llama4_text\"}", BT_ERR_UNSUPPORTED,
+         "models of the type llama4_text are not supported"},
         {CONFIG("\"hidden_size\":4"), BT_ERR_BAD_FILE,
          "num_hidden_layers is missing"},
         {CONFIG("\"num_hidden_layers\":1e9"), BT_ERR_BAD_FILE,
