@@ -126,6 +126,20 @@ static void drop(bt_worker_t *w, bt_worker_adapter_t *at)
     bt_free(at);
 }
 
+/* Moves an adapter to where the model computes. */
+static bt_status_t copy_in(bt_worker_t *w, bt_lora_t *lora, char *why,
+                           size_t why_bytes)
+{
+    const bt_status_t status = bt_lora_copy_in(w->model, lora);
+
+    if (status != BT_OK) {
+        snprintf(why, why_bytes, "%s",
+                 (status == BT_ERR_NO_MEMORY) ? "out of memory of the device"
+                                              : bt_status_str(status));
+    }
+    return status;
+}
+
 static bt_status_t open_one(bt_worker_t *w, const bt_config_adapter_t *named)
 {
     bt_worker_adapter_t *at;
@@ -135,8 +149,12 @@ static bt_status_t open_one(bt_worker_t *w, const bt_config_adapter_t *named)
     bt_status_t status = read_one(w->model, &w->adapters.model, named->path,
                                   why, sizeof(why), &digest, &lora);
 
+    if (status == BT_OK) {
+        status = copy_in(w, lora, why, sizeof(why));
+    }
     if (status != BT_OK) {
         BT_LOG_ERROR("adapter %s (%s): %s", named->name, named->path, why);
+        bt_lora_free(w->model, lora);
         return status;
     }
     at = bt_adapters_find(w, digest);
@@ -163,16 +181,6 @@ bt_status_t bt_adapters_open(bt_worker_t *w, const bt_start_t *s)
 
     if (bt_adapters_max_rank(w->config) == 0) {
         return BT_OK;
-    }
-    if (bt_adapters_are_loaded_later(w->config) &&
-        bt_backend_owns_memory(w->backend)) {
-        /* run_load() may not call a back end that another thread drives. */
-        BT_LOG_ERROR(
-            "the %s back end has the adapters that are named at its "
-            "start (--lora); loading others while it runs (--lora-dir, "
-            "--lora-cache-host-memory) is for the cpu back end",
-            w->backend->caps->name);
-        return BT_ERR_UNSUPPORTED;
     }
     status = bt_hf_modules_read(s->gguf, why, sizeof(why), &w->adapters.model);
     if (status != BT_OK) {
@@ -364,6 +372,9 @@ static void take_load(bt_worker_t *w, bt_adapter_load_t *load)
     const size_t bytes = (load->lora != NULL) ? bt_lora_bytes(load->lora) : 0;
     bt_worker_adapter_t *at = NULL;
 
+    if (load->status == BT_OK) {
+        load->status = copy_in(w, load->lora, load->why, sizeof(load->why));
+    }
     if (load->status == BT_OK) {
         at = add(w, load->order.name, load->digest, load->lora);
         load->status = (at != NULL) ? BT_OK : BT_ERR_NO_MEMORY;

@@ -10,7 +10,7 @@
 
 /* Packed matrices of one product; a is NULL where the adapter has none. */
 typedef struct lora_matrices {
-    const void *a, *b; /* in the adapter's data: bt_lora_rows_t */
+    const uint8_t *a, *b; /* in the adapter's data: bt_lora_rows_t */
     bt_ktype_t type;
     uint32_t rank;
     float scale;
@@ -18,10 +18,12 @@ typedef struct lora_matrices {
 
 struct bt_lora {
     lora_matrices_t *matrices; /* (n_layers, BT_ADAPTER_N_PRODUCTS) */
+    size_t n_matrices;
     /* Back end, all matrices in the order of their use, so that what is read
      * behind one is wanted next, and large adapters lie in large pages. */
     uint8_t *data;
     size_t bytes;
+    bool is_on_host; /* data is memory of the host: bt_lora_copy_in() */
 };
 
 /* ---- products of the decoder ---- */
@@ -133,32 +135,42 @@ static void transpose(const void *matrix, size_t elem, size_t n_rows,
     }
 }
 
-/* Packs a part on the host, and copies it to byte `at` of the data. */
-static bt_status_t load_part(bt_model_t *model, bt_lora_t *lora,
-                             const bt_adapter_part_t *part, size_t at)
+/* Packs a part at byte `at` of the matrices, which are zeros. */
+static void pack_part(bt_lora_t *lora, const bt_adapter_part_t *part, size_t at)
 {
     lora_matrices_t *const m =
         &lora->matrices[(size_t)part->layer * BT_ADAPTER_N_PRODUCTS +
                         part->product];
     const size_t elem = (part->type == BT_ADAPTER_F32) ? 4 : 2;
-    const size_t bytes = part_bytes(part);
-    uint8_t *const packed = bt_calloc(1, bytes);
-    bt_status_t status;
+    uint8_t *const a = lora->data + at;
+    uint8_t *const b = a + a_bytes(part);
 
-    if (packed == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
     transpose(part->a, elem, part->rank, part->n_in,
-              bt_lora_rank_lanes(part->rank), packed);
+              bt_lora_rank_lanes(part->rank), a);
     transpose(part->b, elem, part->n_out, part->rank,
-              bt_lora_lanes(part->n_out), packed + a_bytes(part));
-    status = model->be->ops->copy_in(model->be, lora->data + at, packed, bytes);
-    bt_free(packed);
-    *m = (lora_matrices_t){.a = lora->data + at,
-                           .b = lora->data + at + a_bytes(part),
+              bt_lora_lanes(part->n_out), b);
+    *m = (lora_matrices_t){.a = a,
+                           .b = b,
                            .type = (bt_ktype_t)part->type,
                            .rank = part->rank,
                            .scale = part->scale};
+}
+
+/* Allocates memory of the host that the back end may read, or that is copied to
+ * the back end later. */
+static bt_status_t alloc_host(bt_model_t *model, bt_lora_t *lora)
+{
+    void *data = NULL;
+    bt_status_t status = BT_OK;
+
+    if (!bt_backend_owns_memory(model->be)) {
+        status = model->be->ops->buffer_alloc(model->be, lora->bytes, &data);
+    } else {
+        data = bt_calloc_aligned(1, lora->bytes);
+        status = (data != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+        lora->is_on_host = status == BT_OK;
+    }
+    lora->data = data;
     return status;
 }
 
@@ -166,23 +178,54 @@ static bt_status_t load_parts(bt_model_t *model, bt_lora_t *lora,
                               const bt_adapter_t *adapter)
 {
     const bt_decoder_t *const d = model->state;
-    void *data = NULL;
     size_t at = 0;
     bt_status_t status;
 
-    lora->matrices = bt_calloc((size_t)d->n_layers * BT_ADAPTER_N_PRODUCTS,
-                               sizeof(*lora->matrices));
+    lora->n_matrices = (size_t)d->n_layers * BT_ADAPTER_N_PRODUCTS;
+    lora->matrices = bt_calloc(lora->n_matrices, sizeof(*lora->matrices));
     if (lora->matrices == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     lora->bytes = (size_t)bt_lora_bytes_of(adapter);
-    status = model->be->ops->buffer_alloc(model->be, lora->bytes, &data);
-    lora->data = data;
+    status = alloc_host(model, lora);
     for (uint32_t i = 0; (status == BT_OK) && (i < adapter->n_parts); i++) {
-        status = load_part(model, lora, &adapter->parts[i], at);
+        pack_part(lora, &adapter->parts[i], at);
         at += part_bytes(&adapter->parts[i]);
     }
     return status;
+}
+
+bt_status_t bt_lora_copy_in(bt_model_t *model, bt_lora_t *lora)
+{
+    const bt_kernels_ops_t *const ops = model->be->ops;
+    uint8_t *const host = lora->data;
+    void *data = NULL;
+    bt_status_t status;
+
+    if (!lora->is_on_host) {
+        return BT_OK;
+    }
+    status = ops->buffer_alloc(model->be, lora->bytes, &data);
+    if (status != BT_OK) {
+        return status;
+    }
+    status = ops->copy_in(model->be, data, host, lora->bytes);
+    if (status != BT_OK) {
+        ops->buffer_free(model->be, data);
+        return status;
+    }
+    for (size_t i = 0; i < lora->n_matrices; i++) {
+        lora_matrices_t *const m = &lora->matrices[i];
+
+        if (m->a != NULL) {
+            m->a = (const uint8_t *)data + (m->a - host);
+            m->b = (const uint8_t *)data + (m->b - host);
+        }
+    }
+    lora->data = data;
+    lora->is_on_host = false;
+    bt_free(host);
+    return BT_OK;
 }
 
 bt_status_t bt_lora_load(bt_model_t *model, const bt_adapter_t *adapter,
@@ -226,7 +269,11 @@ void bt_lora_free(bt_model_t *model, bt_lora_t *lora)
     if (lora == NULL) {
         return;
     }
-    bt_model_buffer_free(model->be, lora->data);
+    if (lora->is_on_host) {
+        bt_free(lora->data);
+    } else {
+        bt_model_buffer_free(model->be, lora->data);
+    }
     bt_free(lora->matrices);
     bt_free(lora);
 }

@@ -10,8 +10,9 @@
  * A row's results depend on its sequence and its adapter alone: rows without
  * one have the bits of a model without adapters, in any company.
  *
- * Threads: an adapter is loaded and freed by any thread, while the model lives;
- *          it must not be freed while a call may name it.
+ * Threads: an adapter is loaded by any thread, while the model lives; copied,
+ *          and then freed, by the one that runs the model. It must not be
+ *          freed while a call may name it.
  * Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models".
  */
 #ifndef BT_INFERENCE_MODEL_LORA_H
@@ -21,7 +22,8 @@
 #include "inference/model/model.h"
 
 /**
- * Prepares an adapter for a model, in the memory of its back end.
+ * Prepares an adapter for a model, in memory of the host. bt_lora_copy_in() has
+ * to follow before a call names it.
  *
  * @param [in]  adapter  Borrowed for the call.
  * @param [out] why      On failure a sentence for the user.
@@ -33,6 +35,10 @@
 BT_MUST_CHECK bt_status_t bt_lora_load(bt_model_t *model,
                                        const bt_adapter_t *adapter, char *why,
                                        size_t why_bytes, bt_lora_t **lora_p);
+/** Moves a prepared adapter to the memory of the back end, where that is not
+ *  the host's; else, and the second time, it does nothing.
+ *  @retval BT_ERR_NO_MEMORY  nothing changed, as with any other failure */
+BT_MUST_CHECK bt_status_t bt_lora_copy_in(bt_model_t *model, bt_lora_t *lora);
 /** Frees an adapter before its model. NULL is allowed. */
 void bt_lora_free(bt_model_t *model, bt_lora_t *lora);
 /** Returns the bytes that the adapter takes. */

@@ -97,19 +97,28 @@ def test_experts_on_a_device_give_the_tokens_of_the_cpu():
         assert len({tuple(ids) for ids in want}) > 1, name
 
 
+def lora_answer(c, name):
+    body = dict(prompt="one two three four five six", max_tokens=8, temperature=0, ignore_eos=True, return_token_ids=True)
+    status, said = c.post("/v1/completions", dict(body, **({"model": name} if name else {})), timeout=600)
+    assert status == 200, said
+    return said["choices"][0]["token_ids"]
+
+
+def lora_all_at_once(c, names):
+    with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+        return list(pool.map(lambda name: lora_answer(c, name), names))
+
+
+def lora_cluster(model, backend, lora):
+    return Cluster(model, worker_args=["--backend", backend, "--compute-watchdog-ms", "600000", "--prefix-cache", "off", *lora], router_args=lora,
+                   env=dict(plugin(), BATON_SIMT_RACES="0"))
+
+
 def lora_answers(model, backend, lora, names):
     """Of each adapter, and of the model (None), alone and then all at once, twice each."""
-    def one(name):
-        body = dict(prompt="one two three four five six", max_tokens=8, temperature=0, ignore_eos=True, return_token_ids=True)
-        status, said = c.post("/v1/completions", dict(body, **({"model": name} if name else {})), timeout=600)
-        assert status == 200, said
-        return said["choices"][0]["token_ids"]
-
-    with Cluster(model, worker_args=["--backend", backend, "--compute-watchdog-ms", "600000", "--prefix-cache", "off", *lora], router_args=lora,
-                 env=dict(plugin(), BATON_SIMT_RACES="0")) as c:
-        alone = [one(name) for name in names]
-        with concurrent.futures.ThreadPoolExecutor(2 * len(names)) as pool:
-            together = list(pool.map(one, names * 2))
+    with lora_cluster(model, backend, lora) as c:
+        alone = [lora_answer(c, name) for name in names]
+        together = lora_all_at_once(c, names * 2)
         left_nothing(c)
     return alone, together
 
@@ -128,13 +137,29 @@ def test_adapters_on_a_device_give_the_tokens_of_the_cpu():
             assert lora_answers(model, DEVICE, lora, names) == (alone, together), more
 
 
-def test_device_refuses_adapters_that_come_while_it_runs():
+def test_adapters_come_to_a_device_and_go_while_it_runs():
+    shape = dict(layers=2, dim=64, heads=4, kv_heads=2, ffn=128)
     with tempfile.TemporaryDirectory() as d:
-        model = tiny_model(d, layers=1, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
-        with cluster(model, "cpu", "cpu") as c:
-            worker = c.start_worker("decode", 9, ["--backend", DEVICE, "--lora-dir", d])
-            wait_until("the worker ended", lambda: not worker.alive())
-            assert "while it runs (--lora-dir, --lora-cache-host-memory) is for the cpu back end" in worker.log(), worker.log()
+        model = tiny_model(d, context=512, seed=1, **shape)
+        folder = os.path.join(d, "lora")
+        os.mkdir(folder)
+        paths = {name: Adapter(rank, 20 + rank, shape).peft(os.path.join(folder, name)) for name, rank in (("a", 8), ("b", 13))}
+        base, a, b = lora_answers(model, "cpu", [f"--lora={name}={path}" for name, path in paths.items()], [None, "a", "b"])[0]
+        with lora_cluster(model, DEVICE, ["--lora-dir=" + folder]) as c:
+            def order(what, **fields):
+                status, said = c.post(f"/v1/{what}_lora_adapter", fields, timeout=600)
+                assert status == 200, said
+
+            assert lora_answer(c, None) == base
+            order("load", lora_name="x", lora_path="a")
+            assert lora_all_at_once(c, ["x", None, "x"]) == [a, base, a]
+            order("load", lora_name="y", lora_path="b")
+            assert lora_all_at_once(c, ["y", "x", None]) == [b, a, base]
+            order("unload", lora_name="x")
+            order("load", lora_name="y", lora_path="a", load_inplace=True)
+            order("load", lora_name="z", lora_path="b")
+            assert lora_all_at_once(c, ["y", "z", None]) == [a, b, base]
+            left_nothing(c)
 
 
 def test_experts_by_tensor_numerics_agree_on_certain_tokens():
