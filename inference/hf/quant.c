@@ -600,6 +600,8 @@ static bt_status_t read_compressed(bt_hf_t *hf, const bt_json_node_t *config)
                                           "float-quantized", "naive-quantized"};
     const bt_json_node_t *const format = setting(hf, config, "format");
     const bt_json_node_t *const groups = setting(hf, config, "config_groups");
+    const bt_json_node_t *const rotations =
+        setting(hf, config, "transform_config");
     const bt_json_node_t *weights;
     bool known = false;
     bt_status_t status;
@@ -612,6 +614,9 @@ static bt_status_t read_compressed(bt_hf_t *hf, const bt_json_node_t *config)
     }
     if (!bt_json_is_kind(groups, BT_JSON_OBJECT) || (groups->n != 1)) {
         return refuse(hf, "config_groups that are not one,", NULL);
+    }
+    if (bt_json_is_kind(rotations, BT_JSON_OBJECT) && (rotations->n > 0)) {
+        return refuse(hf, "transform_config", NULL);
     }
     weights = setting(hf, bt_json_first(groups) + 1, "weights");
     status = read_bits(hf, weights, "num_bits", 4);

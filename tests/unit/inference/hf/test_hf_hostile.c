@@ -216,6 +216,12 @@ static void bad_config_json_is_refused_with_the_reason(void **state)
          "eos_token_id is not one of the 4 tokens"},
         {CONFIG(SHAPE ",\"quantization_config\":{\"quant_method\":\"hqq\"}"),
          BT_ERR_UNSUPPORTED, "quant_method hqq is not supported"},
+        {CONFIG(SHAPE ",\"quantization_config\":{\"quant_method\":"
+                      "\"compressed-tensors\",\"format\":\"float-quantized\","
+                      "\"config_groups\":{\"group_0\":{\"weights\":"
+                      "{\"num_bits\":8}}},"
+                      "\"transform_config\":{\"config_groups\":{\"R1\":1}}}"),
+         BT_ERR_UNSUPPORTED, "transform_config so is not supported"},
         {CONFIG(SHAPE ",\"quantization_config\":{\"quant_method\":\"gptq\","
                       "\"bits\":3}"),
          BT_ERR_UNSUPPORTED, "bits 3 is not supported"},
