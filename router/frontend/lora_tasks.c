@@ -611,7 +611,8 @@ static void become_ready(task_t *task)
 
     name_of(task, name, sizeof(name));
     task->state = TASK_READY;
-    task->metrics = bt_router_metrics_adapter(metrics, name);
+    task->metrics =
+        bt_router_metrics_adapter(metrics, name, !task->is_prefetched);
     bt_router_metrics_adapter_load(metrics, true);
     tell(task, NULL);
 }

@@ -39,7 +39,8 @@ bt_status_t bt_served_adapter_add(bt_served_t *served,
     }
     list[n] = *adapter;
     list[n].path = copy;
-    list[n].metrics = bt_router_metrics_adapter(served->metrics, adapter->name);
+    list[n].metrics =
+        bt_router_metrics_adapter(served->metrics, adapter->name, false);
     bt_free(served->adapters);
     served->adapters = list;
     served->n_adapters++;

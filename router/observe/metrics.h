@@ -208,6 +208,9 @@ bt_tenant_totals_t bt_tenant_metrics_totals(const bt_tenant_metrics_t *tm);
 /** Adapters of a model with their own series, the first ones offered; all later
  *  ones share the series of "other", so the page's size is bounded. */
 #define BT_METRICS_MAX_ADAPTERS 64u
+/** Most of these whose adapters clients sent, so that they leave some to
+ *  adapters that an operator named. */
+#define BT_METRICS_MAX_SENT_ADAPTERS 32u
 
 typedef struct bt_adapter_metrics bt_adapter_metrics_t;
 
@@ -215,10 +218,11 @@ typedef struct bt_adapter_metrics bt_adapter_metrics_t;
  *  first use. They live as long as the model's, so they may be kept by a
  *  request whose adapter is unloaded, and counters continue when an adapter
  *  comes back.
- *  @param [in] mm  NULL: no model
+ *  @param [in] mm       NULL: no model
+ *  @param [in] is_sent  a client sent the adapter
  *  @return NULL: no model, or no memory: not counted */
 bt_adapter_metrics_t *bt_router_metrics_adapter(bt_model_metrics_t *mm,
-                                                const char *name);
+                                                const char *name, bool is_sent);
 /** Adds to a counter or gauge of an adapter.
  *  @param [in] am  NULL: not counted */
 void bt_adapter_metrics_add(bt_adapter_metrics_t *am, bt_adapter_cell_t cell,

@@ -48,15 +48,18 @@ static bt_adapter_metrics_t *make(bt_model_metrics_t *mm, const char *name)
 }
 
 bt_adapter_metrics_t *bt_router_metrics_adapter(bt_model_metrics_t *mm,
-                                                const char *name)
+                                                const char *name, bool is_sent)
 {
     bt_adapter_metrics_t *am = (mm != NULL) ? find(mm, name) : NULL;
 
     if ((am != NULL) || (mm == NULL)) {
         return am;
     }
-    if (mm->n_adapters < BT_METRICS_MAX_ADAPTERS) {
-        return make(mm, name);
+    if ((mm->n_adapters < BT_METRICS_MAX_ADAPTERS) &&
+        (!is_sent || (mm->n_sent_adapters < BT_METRICS_MAX_SENT_ADAPTERS))) {
+        am = make(mm, name);
+        mm->n_sent_adapters += (is_sent && (am != NULL)) ? 1 : 0;
+        return am;
     }
     am = find(mm, OTHER_ADAPTERS); /* it may be an adapter's name */
     return (am != NULL) ? am : make(mm, OTHER_ADAPTERS);

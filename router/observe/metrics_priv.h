@@ -54,8 +54,9 @@ struct bt_model_metrics {
     bt_model_values_t values; /* gauges are in the snapshots */
     uint64_t last_ms;         /* Unix time of the last end; 0: none */
     bt_duration_t responses[BT_STATISTICS_RESPONSES];
-    bt_list_t adapters; /* in order of creation; "other" is the last one */
+    bt_list_t adapters; /* in order of creation */
     uint32_t n_adapters;
+    uint32_t n_sent_adapters; /* among these */
 };
 
 /** Counted values of a tenant. */
