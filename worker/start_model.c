@@ -290,21 +290,51 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
     return config;
 }
 
+/* Options that determine what each rank of an instance computes. MPI may start
+ * the ranks with different ones. */
+static const char *const shared_options[] = {"ep", "reduction-parts",
+                                             "moe-reduction-parts"};
+
+typedef struct rank_numbers {
+    uint32_t n_blocks;
+    uint32_t options[BT_ARRAY_LEN(shared_options)];
+} rank_numbers_t;
+
+/* Checks that all ranks have the options of rank 0. */
+static bt_status_t check_options(const rank_numbers_t *all, uint32_t n_ranks)
+{
+    for (uint32_t r = 1; r < n_ranks; r++) {
+        for (size_t i = 0; i < BT_ARRAY_LEN(shared_options); i++) {
+            if (all[r].options[i] != all[0].options[i]) {
+                BT_LOG_ERROR("--%s is %u at rank 0 and %u at rank %u: ranks of "
+                             "an instance are started with the same",
+                             shared_options[i], all[0].options[i],
+                             all[r].options[i], r);
+                return BT_ERR_INVALID_PARAM;
+            }
+        }
+    }
+    return BT_OK;
+}
+
 /* Agrees on the smallest number of blocks of any rank, since block ids are
- * equal at all; and on the instance of the ranks. */
-static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
+ * equal at all; on options; and on the instance of the ranks. */
+static bt_status_t agree(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_collectives_t *const coll =
         bt_instance_ranks_collectives(&s->team);
-    uint32_t all[BT_TEAM_MAX];
+    const rank_numbers_t own = {.n_blocks = w->n_blocks,
+                                .options = {w->config->ep,
+                                            w->config->reduction_parts,
+                                            w->config->moe_reduction_parts}};
+    rank_numbers_t all[BT_TEAM_MAX];
     uint64_t instance = w->instance;
     bt_status_t status;
 
     if (coll == NULL) {
         return BT_OK;
     }
-    status =
-        coll->all_gather(coll->ctx, &w->n_blocks, all, sizeof(w->n_blocks));
+    status = coll->all_gather(coll->ctx, &own, all, sizeof(own));
     if (status == BT_OK) {
         status = coll->broadcast(coll->ctx, &instance, sizeof(instance), 0);
     }
@@ -312,8 +342,13 @@ static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
         BT_LOG_ERROR("the ranks cannot connect: %s", bt_status_str(status));
         return status;
     }
+    status = check_options(all, s->team.size);
+    if (status != BT_OK) {
+        return status;
+    }
     for (uint32_t r = 0; r < s->team.size; r++) {
-        w->n_blocks = (all[r] < w->n_blocks) ? all[r] : w->n_blocks;
+        w->n_blocks =
+            (all[r].n_blocks < w->n_blocks) ? all[r].n_blocks : w->n_blocks;
     }
     w->instance = bt_rank_transfer_instance(instance, s->team.rank);
     return BT_OK;
@@ -417,7 +452,7 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
             memory->scratch_bytes >> 20, (s->pool_bytes >> 20),
             memory->later_bytes >> 20);
     }
-    return agree_on_blocks(w, s);
+    return agree(w, s);
 }
 
 bt_kv_view_t bt_start_kv_view(const bt_worker_t *w, const bt_start_t *s)

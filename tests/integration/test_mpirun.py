@@ -89,6 +89,20 @@ def test_instances_of_several_ranks_run_in_one_mpi_world():
     assert answers[0] == answers[1] == answers[2]
 
 
+def test_experts_are_dealt_to_ranks_in_one_mpi_world():
+    """Two groups to four of two ranks each, then the other way round, with two stages: the same answer."""
+    answers = []
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, architecture="glm4moe", layers=3, dim=128, heads=8, kv_heads=4, head_dim=16, rope_dims=8, context=512,
+                           seed=5, experts=8, experts_used=2, expert_ffn=128, shared_ffn=64, dense_layers=1, ffn=160)
+        for grids in (dict(PREFILL_TP="2", PREFILL_EP="2", DECODE_TP="4", DECODE_EP="2"),
+                      dict(PREFILL_TP="4", PREFILL_EP="2", DECODE_TP="2", DECODE_EP="2", DECODE_PP="2")):
+            with world(model, **grids) as client:
+                answers.append([client.complete("one world " * n, 12, temperature=0, ignore_eos=True)["token_ids"]
+                                for n in (1, 20)])
+    assert answers[0] == answers[1]
+
+
 LAUNCHER = os.path.join(BUILD, "launcher/baton-launch")
 
 
@@ -127,6 +141,29 @@ def test_orchestrator_mode_names_unsupported_environments():
             run = subprocess.run([LAUNCHER, model, "--http", "127.0.0.1:0"], env=dict(env, **more), capture_output=True,
                                  text=True, timeout=60)
             assert run.returncode == 78 and said in run.stderr, (run.returncode, run.stderr)
+
+
+def test_ranks_with_different_options_are_refused_by_name():
+    """Each would compute other experts, or other parts of their sums, than the rest count on."""
+    if shutil.which("mpirun") is None:
+        raise Skip("no mpirun")
+    sums = ["--reduction-parts", "2", "--moe-reduction-parts", "2"]
+    env = dict(os.environ, BATON_KV_MEMORY="64m", BATON_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
+               OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, architecture="llama", layers=2, dim=128, heads=8, kv_heads=4, context=512, experts=8, experts_used=2,
+                           expert_ffn=128)
+        worker = [os.path.join(BUILD, "worker/main/baton-decode-worker"), "--model", model, "--weight-cache", d, "--tp", "2"]
+        router = [os.path.join(BUILD, "router/baton-router"), "--model", model, "--listen", "tcp://127.0.0.1:0", "--http",
+                  "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+        for other, why in (([*sums, "--ep", "2"], "--ep is 1 at rank 0 and 2 at rank 1"),
+                           (["--moe-reduction-parts", "2"], "--reduction-parts is 2 at rank 0 and 0 at rank 1"),
+                           (["--reduction-parts", "2", "--moe-reduction-parts", "4"],
+                            "--moe-reduction-parts is 2 at rank 0 and 4 at rank 1")):
+            run = subprocess.run(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "1", *router, ":", "-np", "1", *worker,
+                                  *sums, ":", "-np", "1", *worker, *other], env=env, capture_output=True, text=True,
+                                 stdin=subprocess.DEVNULL, timeout=60)
+            assert run.returncode != 0 and why in run.stderr + run.stdout, (why, run.returncode, run.stderr[-2000:])
 
 
 def test_mpirun_script_reports_errors():
