@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import ExitStack
 
-from harness import Cluster, small_model, wait_until
+from harness import PACED, Cluster, small_model, wait_until
 from launch import Launch
 
 PROMPT = "one two three"
@@ -121,7 +121,7 @@ def check_waterfall(one):
 
 def test_request_waterfall_adds_up_and_names_its_workers():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, \
-            Cluster(small_model(directory)) as cluster, Watcher(cluster.http) as watcher:
+            Cluster(small_model(directory), worker_args=PACED) as cluster, Watcher(cluster.http) as watcher:
         begin = time.monotonic()
         status, answer = cluster.post("/v1/completions", {"prompt": SECRET, "max_tokens": 20, "ignore_eos": True})
         elapsed_ms = (time.monotonic() - begin) * 1000
