@@ -133,7 +133,7 @@ def test_every_answer_that_ends_is_what_its_description_asks_for():
         assert c.metric("baton_grammar_compile_seconds_count") == made
         wait_until("the worker has told of its masks", lambda: c.total("baton_grammar_masks_total") > 1000)
         assert 0 < c.total("baton_grammar_mask_hits_total") < c.total("baton_grammar_masks_total")
-        assert c.total("baton_grammar_programs_total") == 2 * len(descriptions())
+        wait_until("both workers have told of their programs", lambda: c.total("baton_grammar_programs_total") == 2 * len(descriptions()))
 
 
 def test_an_answer_is_the_same_whoever_computes_it():
