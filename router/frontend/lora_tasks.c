@@ -45,14 +45,16 @@ typedef struct task {
     uint32_t max_rank;
     bt_adapter_tensors_t *tensors; /* owned; NULL: the id alone */
     bool is_busy;                  /* the job is at the pool */
-    bool has_known;                /* the adapter of `hash` is here */
     uint8_t *content;              /* owned, until the core has it */
     size_t content_bytes;
+    bt_hash128_t read_hash, read_digest; /* of what was read */
+    bt_status_t status;
     /* With --lora-task-dir. */
     bool is_shared;
-    bt_hash128_t key; /* of its file */
-    bt_hash128_t file_hash, file_digest;
-    bt_status_t status;
+    bool has_known;             /* the adapter of `hash` is here */
+    bt_adapter_tensors_t *sent; /* owned: came with the id of a task that is
+                                   here, in case it has no file; or NULL */
+    bt_hash128_t key;           /* of its file */
     char why[WHY_BYTES];
 } task_t;
 
@@ -74,7 +76,8 @@ static void read_tensors(task_t *task)
     if (task->status != BT_OK) {
         return;
     }
-    task->digest = adapter->digest;
+    task->read_hash = task->tensors->hash;
+    task->read_digest = adapter->digest;
     task->content_bytes = bt_adapter_packed_bytes(adapter);
     task->content = bt_calloc(1, task->content_bytes);
     if (task->content != NULL) {
@@ -104,15 +107,15 @@ static bt_status_t read_file(task_t *task)
     bt_free(task->content);
     task->content = file.content; /* NULL: it is known */
     task->content_bytes = file.bytes;
-    task->file_hash = file.hash;
-    task->file_digest = file.digest;
+    task->read_hash = file.hash;
+    task->read_digest = file.digest;
     return BT_OK;
 }
 
 static bt_status_t write_tensors(task_t *task)
 {
     const bt_config_t *const config = task->served->front->config;
-    bt_lora_file_t file = {.hash = task->tensors->hash};
+    bt_lora_file_t file;
 
     read_tensors(task);
     if (task->status != BT_OK) {
@@ -121,11 +124,10 @@ static bt_status_t write_tensors(task_t *task)
     if (task->content_bytes > config->lora_cache_host_bytes) {
         return BT_OK; /* refused later */
     }
-    file.digest = task->digest;
-    file.content = task->content;
-    file.bytes = task->content_bytes;
-    task->file_hash = file.hash;
-    task->file_digest = file.digest;
+    file = (bt_lora_file_t){.hash = task->read_hash,
+                            .digest = task->read_digest,
+                            .content = task->content,
+                            .bytes = task->content_bytes};
     return bt_lora_file_write(config->lora_task_dir, task->key, &file,
                               config->lora_cache_host_bytes);
 }
@@ -212,6 +214,15 @@ static task_t *find(const bt_served_t *served, const char *tenant, uint64_t id)
     return NULL;
 }
 
+static void free_task(task_t *task)
+{
+    bt_list_remove(&task->link);
+    bt_free(task->tensors);
+    bt_free(task->sent);
+    bt_free(task->content);
+    bt_free(task);
+}
+
 /* Removes a task; its adapter goes with the last request that has it. */
 static void forget(task_t *task)
 {
@@ -219,11 +230,8 @@ static void forget(task_t *task)
     const bt_hash128_t digest = task->digest;
     const bool is_ordered = task->state != TASK_READING;
 
-    bt_list_remove(&task->link);
     served->lora_tasks->bytes -= task->bytes;
-    bt_free(task->tensors);
-    bt_free(task->content);
-    bt_free(task);
+    free_task(task);
     if (is_ordered) {
         bt_adapter_drop_unused(served, digest);
     }
@@ -322,6 +330,8 @@ static bt_status_t give(task_t *task, bt_api_error_t *error)
                          (task->why[0] != '\0') ? task->why : "out of memory");
         return task->status;
     }
+    task->hash = task->read_hash;
+    task->digest = task->read_digest;
     served->lora_tasks->bytes -= task->bytes;
     task->bytes = 0;
     if (!evict_for(served, task->content_bytes)) {
@@ -386,21 +396,31 @@ static bool end_without_file(task_t *task)
 static bool take_file(task_t *task)
 {
     const bt_hash128_t before = task->digest;
-    const bool had_other = task->state != TASK_READING;
 
-    if (task->has_known && (task->content == NULL)) {
+    if (task->state == TASK_READING) {
+        return true;
+    }
+    if ((task->content == NULL) ||
+        bt_hash128_equal(task->read_digest, before)) {
+        task->hash = task->read_hash;
+        bt_free(task->tensors);
+        task->tensors = NULL;
+        bt_free(task->content);
+        task->content = NULL;
         if (task->state == TASK_READY) {
             tell(task, NULL);
         }
         return false;
     }
-    task->hash = task->file_hash;
-    task->digest = task->file_digest;
     task->state = TASK_READING;
-    if (had_other) {
-        bt_adapter_drop_unused(task->served, before);
-    }
+    bt_adapter_drop_unused(task->served, before);
     return true;
+}
+
+static void post(task_t *task)
+{
+    task->is_busy = true;
+    bt_pool_post(task->served->front->pool, &task->job, BT_POOL_FILES);
 }
 
 static void read_done(bt_pool_job_t *job)
@@ -412,6 +432,14 @@ static void read_done(bt_pool_job_t *job)
     if (!job->ran) {
         task->status = BT_ERR_NO_MEMORY;
     }
+    if ((task->status == BT_ERR_NOT_FOUND) && (task->sent != NULL)) {
+        task->tensors = task->sent; /* another router has evicted it */
+        task->sent = NULL;
+        post(task);
+        return;
+    }
+    bt_free(task->sent);
+    task->sent = NULL;
     if (task->is_shared && (end_without_file(task) ||
                             ((task->status == BT_OK) && !take_file(task)))) {
         return;
@@ -463,12 +491,6 @@ static bt_status_t add(bt_served_t *served, const char *tenant,
     served->lora_tasks->bytes += bytes;
     *task_p = task;
     return BT_OK;
-}
-
-static void post(task_t *task)
-{
-    task->is_busy = true;
-    bt_pool_post(task->served->front->pool, &task->job, BT_POOL_FILES);
 }
 
 /* @return BT_ERR_NOT_FOUND: the task was evicted, since its tensors are others
@@ -548,6 +570,11 @@ static bt_status_t find_shared(bt_served_t *served, const char *owner,
     }
     if (status != BT_OK) {
         return status;
+    }
+    if (lora->tensors != NULL) { /* of a task that is here */
+        bt_free(task->sent);
+        task->sent = lora->tensors;
+        lora->tensors = NULL;
     }
     task->is_shared = true;
     task->key = key_of(served, owner, lora->task_id);
@@ -774,10 +801,7 @@ void bt_lora_tasks_drop(bt_served_t *served)
             BT_CONTAINER_OF(served->lora_tasks->list.next, task_t, link);
 
         tell(task, &error);
-        bt_list_remove(&task->link);
-        bt_free(task->tensors);
-        bt_free(task->content);
-        bt_free(task);
+        free_task(task);
     }
     bt_free(served->lora_tasks);
     served->lora_tasks = NULL;

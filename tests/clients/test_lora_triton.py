@@ -404,6 +404,22 @@ def test_routers_know_the_same_tasks(_):
             assert refused(b, over_http, task(over_http, 1)) == NOT_CACHED % 1
 
 
+def test_weights_whose_task_another_router_evicted_are_taken_again(_):
+    """A router that still has the adapter is sent all three tensors, as TensorRT-LLM's clients may with each request."""
+    made = [Adapter(8, 30 + i, SHAPE) for i in range(2)]
+    size = tensors(made[0])[0].nbytes
+    with tempfile.TemporaryDirectory() as folder:
+        path = harness.tiny_model(folder, context=256, seed=1, type="f32", embedding_type="f32", **SHAPE)
+        cache = [f"--lora-cache-host-memory={size * 3 // 2}"]
+        with Fleet(path, router_args=[*cache, f"--lora-task-dir={folder}/tasks"], worker_args=cache) as fleet:
+            a, b = (over_http.InferenceServerClient("%s:%d" % fleet.https[i]) for i in range(2))
+            want = answer(a, over_http, task(over_http, 1), *weights(over_http, tensors(made[0])))
+            answer(b, over_http, task(over_http, 2), *weights(over_http, tensors(made[1])))
+            assert answer(a, over_http, task(over_http, 1), *weights(over_http, tensors(made[0]))) == want
+            assert answer(b, over_http, task(over_http, 1)) == want
+            assert refused(b, over_http, task(over_http, 2)) == NOT_CACHED % 2
+
+
 def write_npy(folder, number, both):
     """As hf_lora_convert.py saves them."""
     at = os.path.join(folder, str(number))
