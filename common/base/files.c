@@ -437,3 +437,39 @@ bt_status_t bt_read_file(int fd, void *data, size_t max_bytes, size_t *n_p)
     *n_p = n;
     return BT_OK;
 }
+
+bt_status_t bt_pread_all(int fd, uint64_t offset, void *data, size_t bytes)
+{
+    char *at = data;
+
+    while (bytes > 0) {
+        const ssize_t n = pread(fd, at, bytes, (off_t)offset);
+
+        if ((n < 0) && (errno != EINTR)) {
+            return BT_ERR_IO;
+        }
+        if (n == 0) {
+            return BT_ERR_CORRUPT;
+        }
+        at += (n > 0) ? n : 0;
+        offset += (n > 0) ? (size_t)n : 0;
+        bytes -= (n > 0) ? (size_t)n : 0;
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_write_all(int fd, const void *data, size_t bytes)
+{
+    const char *at = data;
+
+    while (bytes > 0) {
+        const ssize_t n = write(fd, at, bytes);
+
+        if ((n < 0) && (errno != EINTR)) {
+            return BT_ERR_IO;
+        }
+        at += (n > 0) ? n : 0;
+        bytes -= (n > 0) ? (size_t)n : 0;
+    }
+    return BT_OK;
+}

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/status.h"
 
@@ -95,5 +96,14 @@ bool bt_read_text(const char *path, char *text, size_t bytes);
  */
 BT_MUST_CHECK bt_status_t bt_read_file(int fd, void *data, size_t max_bytes,
                                        size_t *n_p);
+
+/** Reads bytes at an offset of a file.
+ *  @retval BT_ERR_CORRUPT  it ends before; some may be read
+ *  @retval BT_ERR_IO       errno has the reason */
+BT_MUST_CHECK bt_status_t bt_pread_all(int fd, uint64_t offset, void *data,
+                                       size_t bytes);
+/** Writes all of the data to a file that blocks.
+ *  @retval BT_ERR_IO  errno has the reason; some may be written */
+BT_MUST_CHECK bt_status_t bt_write_all(int fd, const void *data, size_t bytes);
 
 #endif

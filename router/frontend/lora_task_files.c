@@ -10,14 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/files.h"
 #include "common/base/log.h"
 
 #define MAGIC      UINT64_C(0x31304b5341544c42) /* "BLTASK01" */
 #define PATH_BYTES 4096
 #define TAIL       ".lora"
+#define RANDOM     "XXXXXX"
+#define PART       TAIL "." /* begins what mkstemp() appends */
+/* Age at which a file that is not whole is one of a router that was killed. */
+#define STALE_S 600
 
 typedef struct head {
     uint64_t magic;
@@ -52,44 +58,6 @@ static void path_of(const char *dir, bt_hash128_t key, char out[PATH_BYTES])
              key.hi, key.lo);
 }
 
-static bool read_all(int fd, void *data, size_t bytes)
-{
-    uint8_t *at = data;
-
-    while (bytes > 0) {
-        const ssize_t n = read(fd, at, bytes);
-
-        if ((n < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if (n <= 0) {
-            return false;
-        }
-        at += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
-static bool write_all(int fd, const void *data, size_t bytes)
-{
-    const uint8_t *at = data;
-
-    while (bytes > 0) {
-        const ssize_t n = write(fd, at, bytes);
-
-        if ((n < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if (n <= 0) {
-            return false;
-        }
-        at += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
 /* @return BT_ERR_NOT_FOUND: it is not whole, or no such file */
 static bt_status_t read_head(int fd, bt_lora_file_t *file)
 {
@@ -97,8 +65,8 @@ static bt_status_t read_head(int fd, bt_lora_file_t *file)
     head_t head;
 
     if ((fstat(fd, &st) != 0) || !S_ISREG(st.st_mode) ||
-        !read_all(fd, &head, sizeof(head)) || (head.magic != MAGIC) ||
-        (head.bytes == 0) ||
+        (bt_pread_all(fd, 0, &head, sizeof(head)) != BT_OK) ||
+        (head.magic != MAGIC) || (head.bytes == 0) ||
         (head.bytes != (uint64_t)st.st_size - sizeof(head))) {
         return BT_ERR_NOT_FOUND;
     }
@@ -127,7 +95,8 @@ bt_status_t bt_lora_file_read(const char *dir, bt_hash128_t key,
         file.content = bt_calloc(1, file.bytes);
         if (file.content == NULL) {
             status = BT_ERR_NO_MEMORY;
-        } else if (!read_all(fd, file.content, file.bytes)) {
+        } else if (bt_pread_all(fd, sizeof(head_t), file.content, file.bytes) !=
+                   BT_OK) {
             bt_free(file.content);
             status = BT_ERR_IO;
         }
@@ -148,6 +117,24 @@ static bool remove_oldest(int folder, const char *name)
     return (name[0] != '\0') && (unlinkat(folder, name, 0) == 0);
 }
 
+/* Removes what a killed router was writing. */
+static void remove_stale(int folder, const char *name, const struct stat *st)
+{
+    const char *const part = strstr(name, PART);
+
+    if ((part != NULL) && (strlen(part) == strlen(PART) + strlen(RANDOM)) &&
+        (st->st_mtim.tv_sec + STALE_S < time(NULL))) {
+        (void)unlinkat(folder, name, 0);
+    }
+}
+
+static bool ends_in_tail(const char *name)
+{
+    const size_t n = strlen(name);
+
+    return (n > strlen(TAIL)) && (strcmp(name + n - strlen(TAIL), TAIL) == 0);
+}
+
 /* Sums up the files, and finds the one that was used longest ago. */
 static uint64_t look_around(int folder, char oldest[NAME_MAX + 1])
 {
@@ -159,12 +146,13 @@ static uint64_t look_around(int folder, char oldest[NAME_MAX + 1])
 
     oldest[0] = '\0';
     while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
-        const size_t n = strlen(entry->d_name);
         struct stat st;
 
-        if ((n <= strlen(TAIL)) ||
-            (strcmp(entry->d_name + n - strlen(TAIL), TAIL) != 0) ||
-            (fstatat(folder, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)) {
+        if (fstatat(folder, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+            continue;
+        }
+        if (!ends_in_tail(entry->d_name)) {
+            remove_stale(folder, entry->d_name, &st);
             continue;
         }
         bytes += (uint64_t)st.st_size;
@@ -192,10 +180,12 @@ static bt_status_t write_file(int fd, const bt_lora_file_t *file)
                          .digest_hi = file->digest.hi,
                          .bytes = file->bytes};
 
-    return (write_all(fd, &head, sizeof(head)) &&
-            write_all(fd, file->content, file->bytes))
-               ? BT_OK
-               : BT_ERR_IO;
+    bt_status_t status = bt_write_all(fd, &head, sizeof(head));
+
+    if (status == BT_OK) {
+        status = bt_write_all(fd, file->content, file->bytes);
+    }
+    return ((status == BT_OK) && (fsync(fd) != 0)) ? BT_ERR_IO : status;
 }
 
 bt_status_t bt_lora_file_write(const char *dir, bt_hash128_t key,
@@ -220,7 +210,7 @@ bt_status_t bt_lora_file_write(const char *dir, bt_hash128_t key,
     }
     close(folder);
     path_of(dir, key, path);
-    snprintf(part, sizeof(part), "%.4000s.XXXXXX", path);
+    snprintf(part, sizeof(part), "%.4000s." RANDOM, path);
     fd = mkstemp(part); /* mode 0600 */
     if (fd < 0) {
         return BT_ERR_IO;

@@ -6,10 +6,10 @@
  * model:
  *
  *     first router ─ write ─▶ DIR/KEY.lora ◀─ read ─ any router, by the id
- * alone
  *
- * A file is whole or not there: it is written under another name, and linked;
- * of two that write one key, the second is told that there is one. The time of
+ * A file is whole or not there: it is written under another name, synced and
+ * linked; of two that write one key, the second is told that there is one. What
+ * a killed router leaves half written is removed at a later write. The time of
  * a file is that of its last use, and the oldest make way for new ones. Files
  * are of mode 0600, in a folder of mode 0700.
  *

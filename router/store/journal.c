@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/files.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
@@ -71,7 +72,7 @@ static bt_status_t begin(bt_store_journal_t *j)
     if ((ftruncate(j->fd, 0) != 0) || (lseek(j->fd, 0, SEEK_SET) != 0)) {
         return BT_ERR_IO;
     }
-    return bt_store_write_all(j->fd, ours, sizeof(ours));
+    return bt_write_all(j->fd, ours, sizeof(ours));
 }
 
 static bt_store_journal_t *make(const bt_store_folder_t *folder, const char *id)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/files.h"
 #include "common/base/hash.h"
 #include "common/base/status.h"
 #include "router/store/store_priv.h"
@@ -114,25 +115,6 @@ static void sum_of(const bound_t *bound, const void *data, size_t bytes,
     put_number(tag + 8, sum.hi, 8);
 }
 
-bt_status_t bt_store_write_all(int fd, const void *data, size_t bytes)
-{
-    const char *at = data;
-
-    while (bytes > 0) {
-        const ssize_t n = write(fd, at, bytes);
-
-        if (n < 0) {
-            if (errno == EINTR) {
-                continue;
-            }
-            return BT_ERR_IO;
-        }
-        at += n;
-        bytes -= (size_t)n;
-    }
-    return BT_OK;
-}
-
 bt_status_t bt_store_chunk_write(const bt_store_folder_t *folder,
                                  const char *id, uint64_t index,
                                  bt_store_chunk_t *chunk, int fd)
@@ -153,33 +135,9 @@ bt_status_t bt_store_chunk_write(const bt_store_folder_t *folder,
         memset(nonce, 0, BT_SEAL_NONCE_BYTES);
         sum_of(&bound, chunk->data, chunk->bytes, tag);
     }
-    status = bt_store_write_all(fd, chunk->frame, BT_STORE_FRAME_BYTES);
-    return (status == BT_OK) ? bt_store_write_all(fd, chunk->data, chunk->bytes)
+    status = bt_write_all(fd, chunk->frame, BT_STORE_FRAME_BYTES);
+    return (status == BT_OK) ? bt_write_all(fd, chunk->data, chunk->bytes)
                              : status;
-}
-
-/* Reads all bytes at an offset. */
-static bt_status_t read_all(int fd, uint64_t offset, void *data, size_t bytes)
-{
-    char *at = data;
-
-    while (bytes > 0) {
-        const ssize_t n = pread(fd, at, bytes, (off_t)offset);
-
-        if (n < 0) {
-            if (errno == EINTR) {
-                continue;
-            }
-            return BT_ERR_IO;
-        }
-        if (n == 0) {
-            return BT_ERR_CORRUPT; /* cut */
-        }
-        at += n;
-        offset += (size_t)n;
-        bytes -= (size_t)n;
-    }
-    return BT_OK;
 }
 
 static bool is_summed(const bound_t *bound, const bt_store_chunk_t *chunk,
@@ -200,7 +158,7 @@ bt_status_t bt_store_chunk_read(const bt_store_folder_t *folder, const char *id,
     const uint8_t *nonce = chunk->frame + 8;
     const uint8_t *tag = nonce + BT_SEAL_NONCE_BYTES;
     bt_status_t status =
-        read_all(fd, offset, chunk->frame, BT_STORE_FRAME_BYTES);
+        bt_pread_all(fd, offset, chunk->frame, BT_STORE_FRAME_BYTES);
     uint64_t flags;
     bound_t bound;
 
@@ -213,8 +171,8 @@ bt_status_t bt_store_chunk_read(const bt_store_folder_t *folder, const char *id,
         return BT_ERR_CORRUPT;
     }
     chunk->is_last = flags == FLAG_LAST;
-    status =
-        read_all(fd, offset + BT_STORE_FRAME_BYTES, chunk->data, chunk->bytes);
+    status = bt_pread_all(fd, offset + BT_STORE_FRAME_BYTES, chunk->data,
+                          chunk->bytes);
     if (status != BT_OK) {
         return status;
     }
@@ -316,7 +274,7 @@ static bt_status_t read_head(const bt_store_folder_t *folder, const char *id,
         return BT_ERR_CORRUPT;
     }
     bt_store_header_make(folder, ours);
-    if ((status = read_all(fd, 0, header, sizeof(header))) != BT_OK) {
+    if ((status = bt_pread_all(fd, 0, header, sizeof(header))) != BT_OK) {
         return status;
     }
     if (memcmp(header, ours, sizeof(ours)) != 0) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/files.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
 #include "router/store/store_priv.h"
@@ -202,7 +203,7 @@ static bt_status_t begin_file(bt_store_put_t *put)
         return BT_ERR_IO;
     }
     bt_store_header_make(&put->store->folder, header);
-    status = bt_store_write_all(put->fd, header, sizeof(header));
+    status = bt_write_all(put->fd, header, sizeof(header));
     if (status != BT_OK) {
         return status;
     }

@@ -115,9 +115,6 @@ BT_MUST_CHECK bt_status_t bt_store_chunk_read(const bt_store_folder_t *folder,
                                               const char *id, uint64_t index,
                                               int fd, uint64_t offset,
                                               bt_store_chunk_t *chunk);
-/* Writes all bytes. @retval BT_ERR_IO */
-BT_MUST_CHECK bt_status_t bt_store_write_all(int fd, const void *data,
-                                             size_t bytes);
 /* Encodes kind, times, space and label of an object as a chunk's data. */
 void bt_store_about_encode(const bt_stored_t *object, const char *space,
                            bt_store_chunk_t *chunk);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/files.h"
 #include "common/base/json_doc.h"
 #include "common/base/status.h"
 #include "router/api/api_stored.h"
@@ -214,7 +215,7 @@ static void run_file(const uint8_t *data, size_t size)
 {
     const int fd = create(OTHER, ID);
 
-    BT_ASSERT_ALWAYS(bt_store_write_all(fd, data, size) == BT_OK);
+    BT_ASSERT_ALWAYS(bt_write_all(fd, data, size) == BT_OK);
     close(fd);
     read_file("s");
 }
@@ -231,7 +232,7 @@ static void run_summed(const uint8_t *data, size_t size)
     const int fd = create(OTHER, ID);
 
     bt_store_header_make(&store->folder, header);
-    BT_ASSERT_ALWAYS(bt_store_write_all(fd, header, sizeof(header)) == BT_OK);
+    BT_ASSERT_ALWAYS(bt_write_all(fd, header, sizeof(header)) == BT_OK);
     chunk.is_last = false;
     chunk.bytes = n_about;
     memcpy(chunk.data, at, n_about);
@@ -282,7 +283,7 @@ static void run_journal(const uint8_t *data, size_t size)
     bt_store_journal_t *journal = NULL;
     size_t n, bytes, n_then, bytes_then;
 
-    BT_ASSERT_ALWAYS(bt_store_write_all(fd, data, size) == BT_OK);
+    BT_ASSERT_ALWAYS(bt_write_all(fd, data, size) == BT_OK);
     close(fd);
     if (bt_store_journal_open(store, &object, &journal) != BT_OK) {
         return;

@@ -138,6 +138,62 @@ static void own_dir_path_over_the_limit_is_refused(void **state)
     assert_int_equal(bt_own_dir_create("/tmp/none/there", &dir), BT_ERR_IO);
 }
 
+/* Through a pipe that takes and gives little at a time. */
+static void all_bytes_are_written_to_a_pipe_that_is_read_slowly(void **state)
+{
+    static uint8_t out[300000];
+    static uint8_t in[sizeof(out)];
+    size_t n = 0;
+    int ends[2];
+    int status;
+    pid_t child;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(out); i++) {
+        out[i] = (uint8_t)(i * 31 + (i >> 8));
+    }
+    assert_int_equal(pipe(ends), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(ends[0]);
+        _exit((bt_write_all(ends[1], out, sizeof(out)) == BT_OK) ? 0 : 1);
+    }
+    close(ends[1]);
+    while (n < sizeof(in)) {
+        const size_t left = sizeof(in) - n;
+        const ssize_t got = read(ends[0], in + n, (left < 777) ? left : 777);
+
+        assert_true(got > 0);
+        n += (size_t)got;
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && (WEXITSTATUS(status) == 0));
+    assert_memory_equal(in, out, sizeof(out));
+    close(ends[0]);
+    assert_int_equal(bt_write_all(-1, out, 1), BT_ERR_IO);
+}
+
+static void bytes_at_an_offset_are_read_or_the_file_is_cut(void **state)
+{
+    char got[6] = {0};
+    int fd;
+
+    (void)state;
+    touch("numbers");
+    fd = open(path_of("numbers"), O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(bt_write_all(fd, "0123456789", 10), BT_OK);
+    assert_int_equal(bt_pread_all(fd, 4, got, 5), BT_OK);
+    assert_string_equal(got, "45678");
+    assert_int_equal(bt_pread_all(fd, 4, got, 6), BT_OK);
+    assert_int_equal(bt_pread_all(fd, 5, got, 6), BT_ERR_CORRUPT);
+    assert_int_equal(bt_pread_all(fd, 20, got, 0), BT_OK);
+    close(fd);
+    assert_int_equal(bt_pread_all(fd, 0, got, 1), BT_ERR_IO);
+    assert_int_equal(unlink(path_of("numbers")), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +201,8 @@ int main(void)
         BT_TEST(directory_of_a_killed_process_is_removed),
         BT_TEST(incomplete_directories_are_removed),
         BT_TEST(foreign_directories_are_kept),
+        BT_TEST(all_bytes_are_written_to_a_pipe_that_is_read_slowly),
+        BT_TEST(bytes_at_an_offset_are_read_or_the_file_is_cut),
         BT_TEST(own_dir_path_over_the_limit_is_refused),
     };
     int failed;

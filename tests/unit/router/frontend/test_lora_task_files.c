@@ -133,6 +133,36 @@ static void file_that_is_not_whole_is_not_there(void **state)
     bt_hf_folder_remove(dir);
 }
 
+/* A router that is killed while it writes leaves a file of another name. */
+static void half_of_a_file_is_removed_when_its_writer_must_be_dead(void **state)
+{
+    static const char *const names[] = {
+        "0000000000000007000000000000000b.lora.aB3xYz",
+        "0000000000000007000000000000000c.lora.aB3xYz", /* of this moment */
+        "notes.lora.txt"};
+    const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    char path[3][256];
+
+    (void)state;
+    start();
+    for (uint32_t i = 0; i < 3; i++) {
+        int fd;
+
+        snprintf(path[i], sizeof(path[i]), "%s/%s", dir, names[i]);
+        fd = open(path[i], O_WRONLY | O_CREAT | O_EXCL, 0600);
+        assert_true(fd >= 0);
+        close(fd);
+        if (i != 1) {
+            assert_int_equal(utimensat(AT_FDCWD, path[i], long_ago, 0), 0);
+        }
+    }
+    assert_int_equal(write_task(1, 1, 10000), BT_OK);
+    assert_int_not_equal(access(path[0], F_OK), 0);
+    assert_int_equal(access(path[1], F_OK), 0);
+    assert_int_equal(access(path[2], F_OK), 0);
+    bt_hf_folder_remove(dir);
+}
+
 static void folder_that_others_may_open_is_refused(void **state)
 {
     (void)state;
@@ -150,6 +180,7 @@ int main(void)
         BT_TEST(second_writer_is_told_and_reads_the_first),
         BT_TEST(oldest_files_make_way),
         BT_TEST(file_that_is_not_whole_is_not_there),
+        BT_TEST(half_of_a_file_is_removed_when_its_writer_must_be_dead),
         BT_TEST(folder_that_others_may_open_is_refused),
     };
 
