@@ -19,13 +19,13 @@ import harness  # noqa: E402
 import split_model  # noqa: E402
 import test_lora_triton as lora  # noqa: E402
 from adapters import Adapter  # noqa: E402
+from test_lora_triton import clients, put  # noqa: E402
 
 MODEL = "tensorrt_llm"
 IDS = [(7 * i * i + 11 * i) % 250 + 3 for i in range(60)]
 PLACES = range(20, 45)
 try:
     import numpy as np
-    import tritonclient.grpc as over_grpc
     import tritonclient.http as over_http
     import tritonclient.utils.shared_memory as shm
     from tritonclient.utils import InferenceServerException
@@ -45,17 +45,6 @@ def cluster(kind="F16", args=()):
         rows = np.frombuffer(data, np.float16 if kind == "F16" else np.float32, dims[0] * dims[1])
         with harness.Cluster(path, router_args=["--shared-memory", "on", *args], worker_args=list(args)) as c:
             yield c, rows.reshape(dims[1], dims[0])
-
-
-def clients(c):
-    return [(over_http, over_http.InferenceServerClient("%s:%d" % c.http)),
-            (over_grpc, over_grpc.InferenceServerClient("%s:%d" % c.grpc))]
-
-
-def put(module, name, values, kind):
-    made = module.InferInput(name, list(values.shape), kind)
-    made.set_data_from_numpy(values)
-    return made
 
 
 def asked(module, ids, seed=1):

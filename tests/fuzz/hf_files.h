@@ -94,7 +94,8 @@ static inline size_t hf_weights(uint8_t *out, size_t cap)
     return hf_file(tensors, sizeof(tensors) / sizeof(tensors[0]), out, cap);
 }
 
-/** The same model with two experts, 2 wide, each in tensors of its own.
+/** Writes a model.safetensors whose feed-forward is two experts, 2 wide, each
+ * in tensors of its own; matrices of the attention are those of hf_weights().
  *  @return bytes */
 static inline size_t hf_expert_weights(uint8_t *out, size_t cap)
 {
@@ -112,7 +113,8 @@ static inline size_t hf_expert_weights(uint8_t *out, size_t cap)
     return hf_file(tensors, sizeof(tensors) / sizeof(tensors[0]), out, cap);
 }
 
-/** The same, all experts in one tensor, gate and up fused. @return bytes */
+/** Writes a model.safetensors with the experts of hf_expert_weights(), all in
+ *  one tensor, gate and up fused. @return bytes */
 static inline size_t hf_fused_weights(uint8_t *out, size_t cap)
 {
     static const hf_tensor_t tensors[] = {
