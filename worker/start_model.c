@@ -296,6 +296,9 @@ static const char *const shared_options[] = {"ep", "reduction-parts",
                                              "moe-reduction-parts"};
 
 typedef struct rank_numbers {
+    uint64_t model_bytes; /* of the host's memory */
+    uint64_t pool_bytes;
+    uint64_t available_bytes;
     uint32_t n_blocks;
     uint32_t options[BT_ARRAY_LEN(shared_options)];
 } rank_numbers_t;
@@ -317,16 +320,47 @@ static bt_status_t check_options(const rank_numbers_t *all, uint32_t n_ranks)
     return BT_OK;
 }
 
+/* Checks that the host's memory holds what all ranks take, where they are on
+ * one host. Each was checked alone. */
+static bt_status_t check_host(const rank_numbers_t *all, const bt_start_t *s)
+{
+    bt_memory_budget_t budget = {.available_bytes = UINT64_MAX,
+                                 .limit_bytes = s->memory_limit.most,
+                                 .limit_by = s->memory_limit.by};
+    uint64_t pool = 0;
+    char why[WHY_BYTES];
+    bt_status_t status;
+
+    if (s->team.shm == NULL) {
+        return BT_OK;
+    }
+    for (uint32_t r = 0; r < s->team.size; r++) {
+        budget.model_bytes += all[r].model_bytes;
+        pool += all[r].pool_bytes;
+        if (all[r].available_bytes < budget.available_bytes) {
+            budget.available_bytes = all[r].available_bytes;
+        }
+    }
+    status = bt_memory_check(&budget, pool, why, sizeof(why));
+    if (status != BT_OK) {
+        BT_LOG_ERROR("%u ranks on this host: %s", s->team.size, why);
+    }
+    return status;
+}
+
 /* Agrees on the smallest number of blocks of any rank, since block ids are
  * equal at all; on options; and on the instance of the ranks. */
 static bt_status_t agree(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_collectives_t *const coll =
         bt_instance_ranks_collectives(&s->team);
-    const rank_numbers_t own = {.n_blocks = w->n_blocks,
-                                .options = {w->config->ep,
-                                            w->config->reduction_parts,
-                                            w->config->moe_reduction_parts}};
+    const rank_numbers_t own = {
+        .model_bytes = w->model_bytes,
+        .pool_bytes = s->memory.own_memory ? 0 : s->pool_bytes,
+        .available_bytes = s->memory_limit.left + s->held_bytes,
+        .n_blocks = w->n_blocks,
+        .options = {w->config->ep, w->config->reduction_parts,
+                    w->config->moe_reduction_parts}};
     rank_numbers_t all[BT_TEAM_MAX];
     uint64_t instance = w->instance;
     bt_status_t status;
@@ -343,6 +377,9 @@ static bt_status_t agree(bt_worker_t *w, const bt_start_t *s)
         return status;
     }
     status = check_options(all, s->team.size);
+    if (status == BT_OK) {
+        status = check_host(all, s);
+    }
     if (status != BT_OK) {
         return status;
     }

@@ -13,7 +13,7 @@ import tempfile
 import urllib.request
 
 from cgroups import Group, own_group
-from harness import BUILD, Skip, children_of, small_model, wait_until
+from harness import BUILD, Skip, children_of, small_model, tiny_model, wait_until
 
 LAUNCHER = os.path.join(BUILD, "launcher/baton-launch")
 END_SECONDS = 60   # of a launch that cannot serve: it says so at once
@@ -151,6 +151,24 @@ def test_check_doctor_and_programs_report_the_same_limits():
             status, _, errors = in_group(group, os.path.join(BUILD, program), "--model", model, "--cluster-key-file", key, *options)
             assert status == 78, (program, status, errors)
             assert re.search(rf"error .*: up to \d+ threads are needed, and \d of 8 are left \({group.file('max')}\)", errors), errors
+
+
+def test_ranks_that_only_fit_one_by_one_are_refused_with_the_sum():
+    """Each of two ranks needs some 270 MiB, 256 of them for its half of the KV pool."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Group("memory", limit_in_bytes=400 << 20) as group:
+        model = tiny_model(directory, architecture="llama", layers=2, dim=128, heads=8, kv_heads=4, context=512, experts=8, experts_used=2,
+                           expert_ffn=128)
+        key = os.path.join(directory, "key")
+        with open(key, "w", encoding="ascii") as f:
+            f.write("ab" * 32)
+        os.chmod(key, 0o600)
+        worker = [os.path.join(BUILD, "worker/main/baton-decode-worker"), "--model", model, "--weight-cache", directory, "--join",
+                  f"ipc://{directory}/r.ipc", "--cluster-key-file", key, "--threads", "1"]
+        status, _, errors = in_group(group, *worker, "--kv-memory", "512m", "--tp", "2", "--ep", "2")
+        said = re.search(r"error .*2 ranks on this host: not enough memory: the model takes \d+ MiB and the KV pool 512 MiB, 3\d\d MiB are ",
+                         errors)
+        assert status == 78 and said, (status, errors)
+        assert "oom_kill 0" in group.read("oom_control")
 
 
 def test_too_low_process_limit_is_reported_at_once():
