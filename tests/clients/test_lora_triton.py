@@ -8,8 +8,10 @@ Usage: test_lora_triton.py [NAME ...]
 As test_clients.py: needs BATON_BUILD and the packages tritonclient[http,grpc], which BATON_CLIENTS_PYTHON may have. Adapters are
 held against the same matrices in a folder as PEFT saves it.
 """
+import concurrent.futures
 import contextlib
 import os
+import socket
 import sys
 import tempfile
 
@@ -418,6 +420,44 @@ def test_weights_whose_task_another_router_evicted_are_taken_again(_):
             assert answer(a, over_http, task(over_http, 1), *weights(over_http, tensors(made[0]))) == want
             assert answer(b, over_http, task(over_http, 1)) == want
             assert refused(b, over_http, task(over_http, 2)) == NOT_CACHED % 2
+
+
+def test_two_who_send_other_weights_by_one_id_get_theirs_or_a_refusal(_):
+    made = [Adapter(8, 40 + i, SHAPE) for i in range(2)]
+    with cluster({"a0": made[0], "a1": made[1]}) as c:
+        module, t = clients(c)[0]
+        want = [answer(t, module, model=f"a{i}") for i in range(2)]
+
+        def send(number, i):
+            own = module.InferenceServerClient("%s:%d" % c.http)
+            try:
+                return answer(own, module, task(module, number), *weights(module, tensors(made[i])))
+            except InferenceServerException as e:
+                assert "with other weights" in e.message(), e
+                return None
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for number in range(100, 130):
+                got = list(pool.map(send, (number, number), (0, 1)))
+                assert all(g in (want[i], None) for i, g in enumerate(got)) and any(got), (number, got)
+                assert answer(t, module, task(module, number)) in [g for g in got if g]
+
+
+def test_client_that_leaves_while_its_adapter_is_loaded_leaves_nothing(_):
+    """What it sent may be there or not; the next one who sends it is answered, and another one too."""
+    adapter = Adapter(8, 50, SHAPE)
+    with cluster({"folder": adapter}) as c:
+        module, t = clients(c)[0]
+        want = answer(t, module, model="folder")
+        for number in range(200, 240):
+            body, head = module.InferenceServerClient.generate_request_body(asked(module, task(module, number), *weights(module, tensors(adapter))))
+            with socket.create_connection(c.http) as s:
+                s.sendall(f"POST /v2/models/ensemble/infer HTTP/1.1\r\nHost: b\r\nContent-Length: {len(body)}\r\n"
+                          f"Inference-Header-Content-Length: {head}\r\n\r\n".encode() + body)
+            if number % 4 == 0:
+                assert answer(t, module, task(module, number), *weights(module, tensors(adapter))) == want
+        assert answer(t, module, task(module, 300), *weights(module, tensors(adapter))) == want
+        c.wait_idle()
 
 
 def write_npy(folder, number, both):
